@@ -22,12 +22,16 @@ _MODULES = (
     *(
         f"p2p/shoal_p2p/gossip/{name}.py"
         for name in (
-            *("blame", "control", "driver", "flood_gate", "interface", "lateness", "mesh"),
-            *("meshes", "message_cache", "offers", "peers", "rpc", "settings"),
+            *("control", "delivery_lag", "driver", "duplicate_tracker", "ihave"),
+            *("interface", "mesh", "meshes", "message_cache", "peers", "rate_limiter"),
+            *("rpc", "settings"),
         )
     ),
-    *(f"p2p/shoal_p2p/shards/{name}.py" for name in ("directory", "division", "keeper", "plan")),
-    *(f"p2p/shoal_p2p/peers/{name}.py" for name in ("asking", "discovery", "hearsay", "targets")),
+    *(f"p2p/shoal_p2p/shards/{name}.py" for name in ("depth", "directory", "keeper", "plan")),
+    *(
+        f"p2p/shoal_p2p/peers/{name}.py"
+        for name in ("address_policy", "discovery", "exchange_schedule", "targets")
+    ),
     *(
         f"lab/shoal_lab/simulation/{name}.py"
         for name in ("crowd", "gossip", "host", "instant_gossip", "message", "network", "requests")

@@ -165,7 +165,7 @@ class NodeComponents:
             store=self.store,
             publish=self.peer.gossip.publish,
             topic=lambda: self.member.shards.own_topic,
-            late_s=self.peer.gossip.late_s,
+            late_s=self.peer.gossip.lag_s,
             wall_ms=self.peer.parts.wall_ms,
         )
 

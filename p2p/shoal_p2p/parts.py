@@ -155,7 +155,7 @@ class Libp2pNetwork:
 
     def gossip(self, watch: PeerScorer, settings: GossipSettings) -> Gossip:
         """Return gossipsub over the host."""
-        return Libp2pGossip(host=self.host, watch=watch, settings=settings)
+        return Libp2pGossip(host=self.host, scorer=watch, settings=settings)
 
     def relays(self, use: RelayUse, *, preferred: tuple[PeerId, ...]) -> Relays:
         """Return the client of circuit relays."""

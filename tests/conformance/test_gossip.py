@@ -233,6 +233,6 @@ async def test_the_counters_say_what_has_happened(world: World) -> None:
         "malformed_rpc": [0, 0, 0],
         "fault": [0, 0, 0],
         "publish_skipped": [0, 0, 0],
-        "held_back": [0, 0, 0],
+        "read_paused": [0, 0, 0],
     }.items():
         assert [s.pubsub.get(name, 0) for s in stats] == counts, name

@@ -144,7 +144,7 @@ class RealWorld(World):
 
     def make_gossip(self, host: Any, watch: PeerScorer, settings: GossipSettings) -> Gossip:
         """Return gossipsub."""
-        return Libp2pGossip(host=host, watch=watch, settings=settings)
+        return Libp2pGossip(host=host, scorer=watch, settings=settings)
 
     async def cable(self, host: Any) -> Cable:
         """Lay a TCP relay in front of `host`, which can stop to forward."""
@@ -185,7 +185,7 @@ class SimulatedWorld(World):
     def make_gossip(self, host: Any, watch: PeerScorer, settings: GossipSettings) -> Gossip:
         """Return simulated gossip."""
         rng = random.Random(host.peer_id)
-        return SimulatedGossip(host, rng, watch=watch, settings=settings)
+        return SimulatedGossip(host, rng, scorer=watch, settings=settings)
 
     async def cable(self, host: Host) -> Cable:
         """Return the only way to `host`; pulled, it parts it from everybody."""

@@ -17,7 +17,7 @@ from libp2p.pubsub.pb import rpc_pb2
 
 from shoal_ipc import messages as m
 from shoal_ipc.codec import decode_ipc, encode_ipc
-from shoal_p2p.gossip.messages import fault_of, message_id, refuse_hollow, sign_message
+from shoal_p2p.gossip.messages import check_num_parts, message_id, reject_reason, sign_message
 from shoal_p2p.intake.validation import (
     Rejected,
     ValidationContext,
@@ -184,10 +184,10 @@ def _again(
 def _rpc(raw: bytes) -> None:
     rpc = rpc_pb2.RPC()
     rpc.ParseFromString(raw)
-    refuse_hollow(rpc, len(raw))
+    check_num_parts(rpc, len(raw))
     for message in rpc.publish:
         message_id(message)
-        fault_of(message, 100_000)
+        reject_reason(message, 100_000)
 
 
 def _frames(raw: bytes) -> None:

@@ -151,7 +151,7 @@ async def test_a_tenth_of_a_million_damaged_streams() -> None:
     async with open_test_node(settings=patient()) as node:
         await node.subscribe("/t")
         await run_streams(node, FAST_CASES, int(SLOW_CASES * STREAM_SHARE))
-        assert len(node.gossip._mesh._blame) < 1000
+        assert len(node.gossip._mesh._duplicates) < 1000
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ class FalseProvider:
         self.host = Libp2pHost(
             identity=self.author.identity, settings=HostSettings(listen=(LOOPBACK,))
         )
-        self.gossip = Libp2pGossip(host=self.host, watch=RecordingWatch())
+        self.gossip = Libp2pGossip(host=self.host, scorer=RecordingWatch())
         self.asked: list[Query] = []
 
     @property

@@ -147,7 +147,7 @@ async def open_test_node(
         settings=HostSettings(listen=(listen,), swarm=swarm or SwarmSettings()),
     )
     watch = RecordingWatch()
-    gossip = Libp2pGossip(host=host, settings=settings, watch=watch)
+    gossip = Libp2pGossip(host=host, settings=settings, scorer=watch)
     async with running(host):
         yield TestNode(host=host, gossip=gossip, watch=watch)
 

@@ -126,7 +126,7 @@ def attacker(world: World, name: str, number: int) -> Attacker:
         rng=rng,
         identity=identity,
         host=host,
-        gossip=SimulatedGossip(host, rng, watch=RecordingWatch()),
+        gossip=SimulatedGossip(host, rng, scorer=RecordingWatch()),
         author=make.Author(world.manifest, identity=identity),
     )
 

@@ -141,7 +141,7 @@ class _End(SimulatedEnd):
         gossip: Gossip
         if isinstance(host, StreamedHost):
             gossip = Libp2pGossip(
-                host=cast(Libp2pHost, host), watch=watch, settings=settings, rng=node.rng
+                host=cast(Libp2pHost, host), scorer=watch, settings=settings, rng=node.rng
             )
         else:
             gossip = super().gossip(watch, settings)

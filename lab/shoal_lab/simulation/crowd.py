@@ -109,7 +109,7 @@ class CrowdNode:
         identity = identity_from_seed(number.to_bytes(32, "big"))
         self.host = SimulatedHost(crowd.network, identity, address, max_connections=_SLOTS)
         self.gossip = InstantGossip(
-            self.host, self._rng, watch=_Indifferent(), settings=settings.gossip
+            self.host, self._rng, scorer=_Indifferent(), settings=settings.gossip
         )
         self.directory, hearsay = ShardDirectory(), AddressPolicy(self.host)
         self.discovery = Discovery(

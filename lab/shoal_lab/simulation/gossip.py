@@ -16,7 +16,7 @@ import trio
 
 from shoal_base.bounded import BoundedDict
 from shoal_lab.simulation.host import SimulatedHost
-from shoal_lab.simulation.message import fault_of, say
+from shoal_lab.simulation.message import reject_reason, say
 from shoal_p2p.gossip.driver import MeshGossip
 from shoal_p2p.gossip.interface import PeerScorer
 from shoal_p2p.gossip.rpc import Message, Rpc
@@ -49,7 +49,7 @@ class SimulatedGossip(MeshGossip):
         host: SimulatedHost,
         rng: random.Random,
         *,
-        watch: PeerScorer,
+        scorer: PeerScorer,
         settings: GossipSettings | None = None,
         first_sequence: int = 1,
     ) -> None:
@@ -58,9 +58,9 @@ class SimulatedGossip(MeshGossip):
         most = settings.limits.max_message_bytes
         super().__init__(
             host.peer_id,
-            watch=watch,
+            scorer=scorer,
             settings=settings,
-            fault_of=lambda message: fault_of(message, most),
+            reject_reason=lambda message: reject_reason(message, most),
             pack=_alone,
             source_of=host.source_of,
             rng=rng,
@@ -91,7 +91,7 @@ class SimulatedGossip(MeshGossip):
 
     def _beat_and_go_on(self) -> None:
         if self._running:
-            self._beat()
+            self._heartbeat()
             next_s = trio.current_time() + self._settings.mesh.heartbeat_s
             self._network.call_at(next_s, self._beat_and_go_on)
 
@@ -110,13 +110,15 @@ class SimulatedGossip(MeshGossip):
     # Peers
 
     def _greet(self, peer_id: PeerId) -> None:
-        self._mesh.reads(peer_id)
+        self._mesh.on_reading(peer_id)
         is_dialled = self._host.is_dialled(peer_id)
-        self._perform(self._mesh.opened(peer_id, trio.current_time(), is_dialled=is_dialled))
+        self._perform(
+            self._mesh.on_stream_opened(peer_id, trio.current_time(), is_dialled=is_dialled)
+        )
 
     def _forget(self, peer_id: PeerId) -> None:
-        self._mesh.closed(peer_id)
-        self._mesh.unreads(peer_id)
+        self._mesh.on_stream_closed(peer_id)
+        self._mesh.on_reading_ended(peer_id)
 
     # The way out
 
@@ -161,7 +163,7 @@ class SimulatedGossip(MeshGossip):
         held = self._held.get(peer)
         if held is not None:
             held.append((rpc, hops))
-        elif not self._mesh.ignores(peer):
+        elif not self._mesh.is_graylisted(peer):
             for message in rpc.messages:
                 self._hops_of.setdefault(message.id, hops)
             events = self._mesh.receive(peer, rpc, self._network.time())
@@ -180,7 +182,7 @@ class SimulatedGossip(MeshGossip):
         self._held.setdefault(peer, deque(maxlen=_MAX_HELD))
 
         def go_on() -> None:
-            self._perform(self._mesh.paused(peer, pause, trio.current_time()))
+            self._perform(self._mesh.on_pause_ended(peer, pause, trio.current_time()))
             self._hold_back(peer)
 
         self._network.call_at(trio.current_time() + pause.seconds, go_on)

@@ -31,5 +31,5 @@ class InstantGossip(SimulatedGossip):
                 asked = validator(message.data, message.author, peer)
                 judged: Verdict = run_now(cast(Coroutine[Any, Any, Verdict], asked))
                 self.hops[self._hops_of.get(message.id, 1)] += 1
-                self._perform(self._mesh.judged(peer, message, judged, now))
+                self._perform(self._mesh.on_verdict(peer, message, judged, now))
         done()

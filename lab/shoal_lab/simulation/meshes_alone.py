@@ -101,7 +101,7 @@ class MeshSwarm:
             name,
             self._settings,
             score=lambda _peer: 0.0,
-            fault_of=lambda _message: None,
+            reject_reason=lambda _message: None,
             pack=lambda message: message,
             rng=random.Random(self._rng.random()),
         )
@@ -117,8 +117,8 @@ class MeshSwarm:
         for pair in sorted(pairs):
             self._latencies[pair] = self._rng.uniform(*self._latency_s)
             for one, other in (pair, pair[::-1]):
-                self.meshes[one].reads(other)
-                self._perform(one, self.meshes[one].opened(other, 0.0))
+                self.meshes[one].on_reading(other)
+                self._perform(one, self.meshes[one].on_stream_opened(other, 0.0))
 
     def _in(self, seconds: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._due, (self.now + seconds, next(self._order), action))
@@ -153,12 +153,12 @@ class MeshSwarm:
 
     def _judged(self, name: PeerId, peer: PeerId, message: Message) -> None:
         self.delays_s.append(self.now - (message.sent_s or 0.0))
-        self._perform(name, self.meshes[name].judged(peer, message, ACCEPT, self.now))
+        self._perform(name, self.meshes[name].on_verdict(peer, message, ACCEPT, self.now))
 
     def _message(self, name: PeerId, peer: PeerId, message: Message) -> None:
         def arrive() -> None:
             mesh = self.meshes[peer]
-            kind = "copy" if mesh.knows(message.id, self.now) else "first"
+            kind = "copy" if mesh.is_known(message.id, self.now) else "first"
             self._count(kind, len(message.data) + MESSAGE_BYTES)
             rpc = Rpc(messages=(message,), num_bytes=len(message.data) + MESSAGE_BYTES)
             self._perform(peer, mesh.receive(name, rpc, self.now))

@@ -28,7 +28,7 @@ def forged(message: Message) -> Message:
     return message._replace(signed=FORGED)
 
 
-def fault_of(message: Message, max_data_bytes: int) -> Reason | None:
+def reject_reason(message: Message, max_data_bytes: int) -> Reason | None:
     """Return why a message breaks the rules of signing or length, as `gossip.messages` does."""
     if len(message.data) > max_data_bytes:
         return Reason.OVERSIZE_MESSAGE

@@ -65,7 +65,7 @@ class SimulatedEnd:
         return SimulatedGossip(
             self.host,
             self._rng,
-            watch=watch,
+            scorer=watch,
             settings=settings,
             first_sequence=self._first_sequence,
         )

@@ -1,4 +1,4 @@
-"""The protobuf of pubsub, to and from `rpc.Rpc`; frames as they travel."""
+"""Converts between the pubsub protobuf and `rpc.Rpc`, and encodes frames."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from shoal_p2p.gossip.control import SPAM_ENTRIES
-from shoal_p2p.gossip.delivery_lag import sent_s_of
-from shoal_p2p.gossip.messages import message_id, refuse_hollow
+from shoal_p2p.gossip.delivery_lag import sent_s_from_seqno
+from shoal_p2p.gossip.messages import check_num_parts, message_id
 from shoal_p2p.gossip.rpc import Message, Rpc
 from shoal_p2p.gossip.settings import GossipLimits
 from shoal_p2p.net.address import peer_id_of_bytes
@@ -19,16 +19,16 @@ from shoal_wire.types import PeerId
 MAX_RPC_BYTES = 1024 * 1024
 """Largest pubsub RPC that other libp2p implementations accept, in bytes."""
 _MAX_ENTRIES = SPAM_ENTRIES + 1
-"""Control entries of a kind that are decoded: so many are spam already."""
+"""Control entries of each kind that are decoded. This number already counts as spam."""
 
 
 def encode_frame(rpc: rpc_pb2.RPC) -> bytes:
-    """Return `rpc` as it travels: a varint length and the message."""
+    """Return `rpc` as a frame: a varint length and the message."""
     return framed(rpc.SerializeToString())
 
 
 def encode(rpc: Rpc) -> bytes:
-    """Return the frame of subscriptions and control."""
+    """Return a frame with subscriptions and control messages."""
     encoded = rpc_pb2.RPC(
         subscriptions=[
             rpc_pb2.RPC.SubOpts(subscribe=joins, topicid=topic)
@@ -50,36 +50,37 @@ def encode(rpc: Rpc) -> bytes:
 
 def pack(message: Message) -> bytes:
     """Return the frame that sends a message."""
-    # Anybody can add these, and peers that verify every byte would blame who passed them on.
+    # Any forwarder can add unknown fields, and peers that verify every byte would blame the next
+    # forwarder.
     message.signed.DiscardUnknownFields()
     return encode_frame(rpc_pb2.RPC(publish=[message.signed]))
 
 
-def message_of(signed: rpc_pb2.Message) -> Message:
-    """Return a message as the mesh takes it. Raises UnicodeDecodeError: a topic is no text."""
+def to_message(signed: rpc_pb2.Message) -> Message:
+    """Convert a protobuf message. Raises UnicodeDecodeError if a topic is not valid UTF-8."""
     return Message(
         id=message_id(signed),
         author=_author(signed.from_id),
         topics=tuple(signed.topicIDs),
         data=signed.data,
         signed=signed,
-        sent_s=sent_s_of(int.from_bytes(signed.seqno[:8], "big")),
+        sent_s=sent_s_from_seqno(int.from_bytes(signed.seqno[:8], "big")),
     )
 
 
 def _author(from_id: bytes) -> PeerId:
-    # Only what holds a key is turned into text: base58 of a megabyte takes minutes.
+    # Encode only ids that contain a key: base58 of a megabyte takes minutes.
     return peer_id_of_bytes(from_id) if public_key_from_id_bytes(from_id) else PeerId("")
 
 
 def decode(raw: bytes, limits: GossipLimits) -> Iterator[Rpc]:
-    """Yield a peer's RPC: a long one in parts, between which others may have a turn.
+    """Yield a peer's RPC, a long one in parts so that other tasks can run between them.
 
     Raises:
-        DecodeError, UnicodeDecodeError, MalformedFrameError: it breaks the rules of pubsub.
+        DecodeError, UnicodeDecodeError, MalformedFrameError: `raw` violates the pubsub protocol.
     """
     rpc = rpc_pb2.RPC.FromString(raw)
-    refuse_hollow(rpc, len(raw))
+    check_num_parts(rpc, len(raw))
     taken = rpc.publish[: limits.max_messages_per_rpc]
     part = Rpc(
         subscriptions=[
@@ -87,12 +88,12 @@ def decode(raw: bytes, limits: GossipLimits) -> Iterator[Rpc]:
             for change in rpc.subscriptions[: limits.max_subscriptions_per_peer]
         ],
         num_bytes=len(raw),
-        num_left_out=len(rpc.publish) - len(taken),
+        num_skipped=len(rpc.publish) - len(taken),
     )
     while len(taken) > FRAMES_A_TURN:
-        yield part._replace(messages=[message_of(each) for each in taken[:FRAMES_A_TURN]])
+        yield part._replace(messages=[to_message(each) for each in taken[:FRAMES_A_TURN]])
         part, taken = Rpc(), taken[FRAMES_A_TURN:]
-    part = part._replace(messages=[message_of(each) for each in taken])
+    part = part._replace(messages=[to_message(each) for each in taken])
     yield part._replace(**_control(rpc.control)) if rpc.HasField("control") else part
 
 

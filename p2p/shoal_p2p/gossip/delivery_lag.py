@@ -1,12 +1,12 @@
-"""Measures how late valid messages arrive here, by the clocks of their authors. Pure.
+"""Measures the delivery lag of valid messages by the clocks of their authors. Pure.
 
-    arrival (our clock) − sending (the author's clock) = delay + what the two clocks differ by
-    the least of an author's ─▶ its base          a later one − base ─▶ how late it is
+    arrival (our clock) − sending (the author's clock) = delay + clock difference
+    minimum for an author ─▶ its base             later value − base ─▶ lag
 
-Clocks may differ by any amount: only the growth over an author's own least counts, as in LEDBAT
-(RFC 6817). The median over authors decides, so that an author that lies about its clock moves
-nothing by itself. What waits for its verdict is late already: else a node would learn that it is
-behind only when it has caught up.
+Clocks may differ by any amount: only the growth over an author's own minimum counts, as in LEDBAT
+(RFC 6817). The lag is the median over authors, so a single author cannot change it by lying about
+its clock. A message that waits for its verdict already counts; otherwise a node would learn that it
+lags only after it has caught up.
 """
 
 from __future__ import annotations
@@ -18,81 +18,81 @@ from typing import NamedTuple
 from shoal_base.bounded import MANY, BoundedDict
 from shoal_wire.types import PeerId
 
-_LEAST_AUTHORS = 3
-"""Least number of authors: with fewer one of them would decide alone."""
-_LATELY_S = 20.0
-"""A message sent before that says nothing about now."""
+_MIN_AUTHORS = 3
+"""Minimum number of authors: with fewer, one of them could decide the median."""
+_WINDOW_S = 20.0
+"""Messages sent earlier than this say nothing about the present."""
 _REPAIR_S = 2.0
-"""A dropped message is offered again with the next heartbeats, and judged anew."""
+"""A dropped message is advertised with the next heartbeats and validated again."""
 _DRIFT = 0.001
-"""Seconds a second by which a base rises. A clock that was put back, or a way that became longer,
-counts as late only for a while."""
+"""Rise of a base in seconds per second. A clock that was set back, or a longer network path, counts
+as lag only for a while."""
 
 
-class _Author(NamedTuple):
+class _AuthorLag(NamedTuple):
     base_s: float
-    late_s: float
+    lag_s: float
     at: float
-    """Time when the latest message arrived, or is expected to."""
+    """Time when the latest message arrived, or is expected."""
 
 
 class DeliveryLag:
-    """Remembers the base of each author, and how late its latest message was."""
+    """Tracks the base delay of each author and the lag of its latest message."""
 
     def __init__(self) -> None:
-        self._authors: BoundedDict[PeerId, _Author] = BoundedDict()
-        self._waiting: BoundedDict[tuple[PeerId, float], None] = BoundedDict(MANY)
-        """Messages whose verdict is awaited."""
+        self._authors: BoundedDict[PeerId, _AuthorLag] = BoundedDict()
+        self._pending: BoundedDict[tuple[PeerId, float], None] = BoundedDict(MANY)
+        """Messages that wait for a verdict."""
 
-    def waits(self, author: PeerId, sent_s: float) -> None:
-        """Note a message that is to be judged; `judged` ends that, whatever its verdict."""
-        self._waiting.put((author, sent_s), None)
+    def on_pending(self, author: PeerId, sent_s: float) -> None:
+        """Record a message that waits for its verdict, until `on_judged`."""
+        self._pending.put((author, sent_s), None)
 
-    def judged(self, author: PeerId, sent_s: float) -> None:
-        """Note that a message waits no longer."""
-        self._waiting.pop((author, sent_s), None)
+    def on_judged(self, author: PeerId, sent_s: float) -> None:
+        """Record that a message no longer waits for a verdict."""
+        self._pending.pop((author, sent_s), None)
 
-    def arrived(self, author: PeerId, sent_s: float, now: float) -> None:
-        """Note a valid message that its author sent at `sent_s` of its own clock, in seconds."""
+    def on_valid(self, author: PeerId, sent_s: float, now: float) -> None:
+        """Record a valid message that its author sent at `sent_s` by its own clock, in seconds."""
         delay_s = now - sent_s
         known = self._authors.get(author)
         base_s = delay_s if known is None else known.base_s + _DRIFT * (now - known.at)
         base_s = min(base_s, delay_s)
-        self._authors.put(author, _Author(base_s, delay_s - base_s, now))
+        self._authors.put(author, _AuthorLag(base_s, delay_s - base_s, now))
 
-    def dropped(self, author: PeerId, sent_s: float, now: float) -> None:
-        """Note a message for which this node had no time: it will be here later, if at all.
+    def on_dropped(self, author: PeerId, sent_s: float, now: float) -> None:
+        """Record a message dropped under load, which arrives later if at all.
 
-        Nobody has vouched for its author, so it counts only where a valid one came before.
+        Its author is unverified, so it counts only if a valid message of that author is known.
         """
         known = self._authors.get(author)
         if known is not None:
-            late_s = max(0.0, now - sent_s - known.base_s) + _REPAIR_S
-            self._authors.put(author, _Author(known.base_s, late_s, now + _REPAIR_S))
+            lag_s = max(0.0, now - sent_s - known.base_s) + _REPAIR_S
+            self._authors.put(author, _AuthorLag(known.base_s, lag_s, now + _REPAIR_S))
 
-    def late_s(self, now: float, sent_since: float = -math.inf) -> float | None:
-        """Return how many seconds late messages are that were sent lately, and since then by this
-        node's clock; None where too few were heard to say."""
-        since = max(sent_since, now - _LATELY_S)
+    def lag_s(self, now: float, sent_since: float = -math.inf) -> float | None:
+        """Return the median lag, in seconds, of recent messages sent after `sent_since` by this
+        node's clock; None if there are too few authors."""
+        since = max(sent_since, now - _WINDOW_S)
         found = {
-            author: one.late_s
+            author: one.lag_s
             for author, one in self._authors.items()
-            if one.at - one.late_s >= since
+            if one.at - one.lag_s >= since
         }
-        for author, sent_s in self._waiting:
+        for author, sent_s in self._pending:
             known = self._authors.get(author)
             if known is not None and known.base_s + sent_s >= since:
                 so_far = now - sent_s - known.base_s
                 found[author] = max(so_far, found.get(author, 0.0))
-        return median(found.values()) if len(found) >= _LEAST_AUTHORS else None
+        return median(found.values()) if len(found) >= _MIN_AUTHORS else None
 
 
-def sent_s_of(number: int) -> float | None:
-    """Return the second at which a message was sent, by its sequence number, where that is a clock
-    in nanoseconds, as shoal's own and go's are."""
+def sent_s_from_seqno(number: int) -> float | None:
+    """Return the sending time in seconds encoded in a sequence number, if that is a clock in
+    nanoseconds, as in shoal and go-libp2p."""
     sent_s = number / 1e9
-    return sent_s if _SOME_DAY_S <= sent_s < math.ldexp(1.0, 33) else None
+    return sent_s if _MIN_CLOCK_S <= sent_s < math.ldexp(1.0, 33) else None
 
 
-_SOME_DAY_S = 1.0e9
-"""September 2001: a smaller number counts messages."""
+_MIN_CLOCK_S = 1.0e9
+"""September 2001: smaller sequence numbers count messages."""

@@ -1,4 +1,4 @@
-"""Drives a mesh: asks validators, tells the watch, performs events. The way out is a subclass's."""
+"""Drives a mesh: runs validators, reports to the scorer, performs events. Subclasses send."""
 
 from __future__ import annotations
 
@@ -40,22 +40,23 @@ def _nothing() -> None:
 
 
 class MeshGossip(Gossip, ABC):
-    """The part that both gossips have in common."""
+    """Base class of the real and the simulated gossip."""
 
     def __init__(
         self,
         own: PeerId,
         *,
-        watch: PeerScorer,
+        scorer: PeerScorer,
         settings: GossipSettings,
-        fault_of: Callable[[Message], Reason | None],
+        reject_reason: Callable[[Message], Reason | None],
         pack: Callable[[Message], Any],
         source_of: Callable[[PeerId], str],
         rng: random.Random,
     ) -> None:
-        """`source_of` says by which network a peer is connected; see `Mesh` for the others."""
+        """`source_of` returns the network of a connected peer. `Mesh` documents the other
+        callbacks."""
         self._settings = settings
-        self._watch = watch
+        self._scorer = scorer
         self._validators: dict[str, Validator] = {}
         self._validating = FairLimiter(settings.max_validating)
         self._source_of = source_of
@@ -63,14 +64,14 @@ class MeshGossip(Gossip, ABC):
         self._mesh = Mesh(
             own,
             settings,
-            score=partial(self._told_by, watch.score),
-            rank=partial(self._told_by, watch.rank),
-            fault_of=fault_of,
+            score=partial(self._safe_score, scorer.score),
+            rank=partial(self._safe_score, scorer.rank),
+            reject_reason=reject_reason,
             pack=pack,
             rng=rng,
         )
 
-    # The way out
+    # Sending, by subclasses
 
     @abstractmethod
     def _send(self, peer: PeerId, rpc: Rpc) -> None:
@@ -78,11 +79,11 @@ class MeshGossip(Gossip, ABC):
 
     @abstractmethod
     def _push(self, peer: PeerId, frame: Any) -> bool:
-        """Queue a message for a peer; False if there is no room."""
+        """Queue a message for a peer. False if its queue is full."""
 
     @abstractmethod
     def _spawn(self, task: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-        """Run a task for as long as the host runs. Raises RuntimeError when it does not."""
+        """Run a task while the host runs. Raises RuntimeError if it does not."""
 
     # The interface
 
@@ -96,8 +97,8 @@ class MeshGossip(Gossip, ABC):
         self._validators.pop(topic, None)
         self._perform(self._mesh.leave(topic, trio.current_time()))
 
-    def late_s(self, sent_since: float = -math.inf) -> float | None:
-        return self._mesh.late_s(trio.current_time(), sent_since)
+    def lag_s(self, sent_since: float = -math.inf) -> float | None:
+        return self._mesh.lag_s(trio.current_time(), sent_since)
 
     def mesh(self) -> dict[str, list[MeshPeer]]:
         now = trio.current_time()
@@ -127,19 +128,19 @@ class MeshGossip(Gossip, ABC):
     def _refuse_oversize(self, data: bytes) -> None:
         limit = self._settings.limits.max_message_bytes
         if len(data) > limit:
-            raise OversizeError(f"{len(data)} bytes, one gossip message holds {limit}")
+            raise OversizeError(f"{len(data)} bytes; a gossip message holds at most {limit}")
 
-    def _told_by(self, judge: Callable[[PeerId], float], peer: PeerId) -> float:
+    def _safe_score(self, judge: Callable[[PeerId], float], peer: PeerId) -> float:
         try:
             return judge(peer)
-        except Exception:  # the score function is the node's code, run on every message
+        except Exception:  # the scorer is the node's own code, and runs for every message
             logger.exception("the score function failed")
             return 0.0
 
     # Events
 
     def _perform(self, events: Iterable[Event]) -> int:
-        """Do what the mesh asks for; return how many peers messages were queued for."""
+        """Perform events and return for how many peers messages were queued."""
         num_queued = 0
         for event in events:
             match event:
@@ -148,20 +149,20 @@ class MeshGossip(Gossip, ABC):
                 case Forward(peers, frame):
                     num_queued += sum([self._push(peer, frame) for peer in peers])
                 case JudgedMessage(forwarder, author, judged):
-                    self._watch.on_verdict(forwarder, author, judged)
+                    self._scorer.on_verdict(forwarder, author, judged)
                     self._verdicts[judged.reason] += 1
                 case Misbehaviour(peer, cause):
-                    self._watch.on_behaviour(peer, cause)
+                    self._scorer.on_behaviour(peer, cause)
                 case MessageReceived(peer, message):
                     self._admit(peer, message)
                 case Validate():
-                    raise AssertionError("only `_admit` asks the mesh what to validate")
+                    raise AssertionError("only `_admit` calls Mesh.admit")
         return num_queued
 
     def _admit(self, peer: PeerId, message: Message, done: Callable[[], None] = _nothing) -> None:
-        """Judge a message that may be new; `done` is called when that has ended.
+        """Validate a message that may be new, and call `done` when that has ended.
 
-        Whatever the node's own code raises costs this message only.
+        An exception in the node's own code affects only this message.
         """
         is_awaited = False
         try:
@@ -171,7 +172,7 @@ class MeshGossip(Gossip, ABC):
                     is_awaited = True
                 else:
                     self._perform((event,))
-        except Exception:  # noqa: BLE001 - it is logged there
+        except Exception:  # noqa: BLE001 - logged by `_count_fault`
             self._count_fault(peer)
         finally:
             if not is_awaited:
@@ -180,8 +181,8 @@ class MeshGossip(Gossip, ABC):
     async def _judge(self, peer: PeerId, message: Message, done: Callable[[], None]) -> None:
         try:
             judged = await self._verdict(peer, message)
-            self._perform(self._mesh.judged(peer, message, judged, trio.current_time()))
-        except Exception:  # noqa: BLE001 - one message must never end the node
+            self._perform(self._mesh.on_verdict(peer, message, judged, trio.current_time()))
+        except Exception:  # noqa: BLE001 - one message must not end the node
             self._count_fault(peer)
         finally:
             done()
@@ -194,22 +195,22 @@ class MeshGossip(Gossip, ABC):
         (topic,) = message.topics
         validator = self._validators.get(topic)
         if validator is None:
-            # Subscribed when the message was read, and no longer: nobody's fault.
+            # The node has unsubscribed since the message was read. No peer is at fault.
             return verdict(Reason.LEFT_TOPIC)
         judged: Verdict | None = None
         try:
             with trio.move_on_after(self._settings.validator_deadline_s):
                 async with self._validating.seat((self._source_of(peer), peer)):
                     judged = await validator(message.data, message.author, peer)
-        except Exception:  # the validator is the node's code over a stranger's bytes
+        except Exception:  # the validator is the node's code over untrusted bytes
             logger.exception("the validator of %s failed", topic)
             return verdict(Reason.VALIDATOR_FAULT)
         return judged or verdict(Reason.BUSY)
 
-    def _beat(self, busy: Iterable[PeerId] = ()) -> None:
-        """Do a heartbeat; a fault of one is logged and counted, not fatal."""
+    def _heartbeat(self, busy: Iterable[PeerId] = ()) -> None:
+        """Run a heartbeat. An exception is logged and counted, not fatal."""
         try:
             self._perform(self._mesh.heartbeat(trio.current_time(), frozenset(busy)))
-        except Exception:  # over peers' data; the node must outlive it
+        except Exception:  # untrusted data must not end the node
             self._mesh.counts["fault"] += 1
             logger.exception("gossip heartbeat failed")

@@ -1,9 +1,9 @@
-"""Decides which peer pays for a wasted message: the one that could have known. Pure.
+"""Decides which peer is charged for a wasted message: the one that could have known. Pure.
 
-A forwarder knows what it has sent to us before, and what it could have checked before it forwarded.
-It does not know what others have sent us: the first copy of a message from each peer is what a mesh
-is made of, whatever has become of that message here.  An author knows what it has signed: one batch
-in two messages of pubsub is its own doing, through whomever the two come.
+A forwarder knows what it has already sent to this node, and what it could have checked before
+forwarding. It does not know what other peers have sent: a first copy from each peer is normal in a
+mesh, whatever the verdict on that message was. An author knows what it has signed: one batch in two
+pubsub messages is its own fault, whichever peers forward them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from shoal_p2p.reputation.scoring import is_mild, is_seen_by_forwarder
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, Verdict
 
-COPY = 1.0
-JUDGED = 10.0
-"""Judging costs some ten times what dropping a copy does."""
-OVER_QUOTA = 20.0
-"""A quota is broken knowingly by who signs: the outbox keeps under it."""
-SECOND_MESSAGE = 5.0
-"""A batch under another number of pubsub. A publisher that comes back after a power cut sends
-again, at its pace, what it does not know to be sent: that stays below what a peer may waste."""
+COPY_UNITS = 1.0
+JUDGED_UNITS = 10.0
+"""Validating costs about ten times as much as dropping a copy."""
+OVER_QUOTA_UNITS = 20.0
+"""An author that exceeds its quota does so knowingly: the outbox of an honest node stays below
+it."""
+SECOND_MESSAGE_UNITS = 5.0
+"""A batch under another sequence number. After a power cut an honest publisher sends again, at its
+usual pace, whatever it cannot confirm as sent; that stays within a peer's waste allowance."""
 
 _MAX_CONTENTS = 4 * MANY
 _MAX_KEYS = 8
@@ -32,11 +33,11 @@ _MAX_KEYS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waste:
-    """Units that one message wasted, by who answers for them."""
+    """Units that one message wasted, by the peer that is charged."""
 
-    of_forwarder: float = 0.0
-    of_author: float = 0.0
-    """The author's part, where the author is not the forwarder or signed the message twice."""
+    forwarder_units: float = 0.0
+    author_units: float = 0.0
+    """Charged to the author, if it is not the forwarder or signed the batch twice."""
 
 
 _NOTHING = Waste()
@@ -44,24 +45,24 @@ _NOTHING = Waste()
 
 @dataclass(slots=True, eq=False)
 class _Copies:
-    """The peers that sent one message; a tuple, since there are as many as messages."""
+    """The peers that sent one message. A tuple saves memory: there is one for each message."""
 
     until: float
     senders: tuple[PeerId, ...] = ()
     is_seen: bool = False
-    """True once the message needs no more judging."""
+    """True once the message needs no further validation."""
 
 
 @dataclass(slots=True, eq=False)
 class _Content:
-    """One batch that an author signed: the messages that carried it, and who sent them."""
+    """One batch signed by an author: the messages that carried it, and their senders."""
 
     keys: tuple[bytes, ...]
     senders: tuple[PeerId, ...]
 
 
 class DuplicateTracker:
-    """Remembers for a while which messages came, and who has sent each."""
+    """Remembers for a limited time which peers have sent which message."""
 
     def __init__(self, *, ttl_s: float, max_ids: int) -> None:
         self._ttl_s = ttl_s
@@ -73,33 +74,33 @@ class DuplicateTracker:
         return len(self._copies)
 
     def has_seen(self, key: bytes, now: float) -> bool:
-        """Return whether a message was seen within the time to live."""
+        """Return whether a message was marked as seen within the time to live."""
         copies = self._copies.get(key)
         return copies is not None and copies.is_seen and copies.until > now
 
-    def see(self, key: bytes, now: float) -> None:
-        """Note that a message needs no judging any more."""
-        copies = self._fresh(key, now)
+    def mark_seen(self, key: bytes, now: float) -> None:
+        """Record that a message needs no further validation."""
+        copies = self._get_or_create(key, now)
         copies.is_seen, copies.until = True, now + self._ttl_s
         self._copies[key] = copies  # the newest
 
-    def copied(self, key: bytes, sender: PeerId, now: float) -> float:
-        """Note that a peer has sent a message; return what that wasted where it is known already:
-        nothing, unless the peer repeats itself."""
-        copies = self._fresh(key, now)
+    def on_copy(self, key: bytes, sender: PeerId, now: float) -> float:
+        """Record that a peer has sent a message, and return the units wasted: 0 unless the peer
+        repeats itself."""
+        copies = self._get_or_create(key, now)
         if sender in copies.senders:
-            return COPY
+            return COPY_UNITS
         copies.senders += (sender,)
         return 0.0
 
-    def _fresh(self, key: bytes, now: float) -> _Copies:
+    def _get_or_create(self, key: bytes, now: float) -> _Copies:
         copies = self._copies.get(key)
         if copies is None or copies.until <= now:
             self._forget(now)
             copies = self._copies[key] = _Copies(until=now + self._ttl_s)
         return copies
 
-    def judged(
+    def on_judged(
         self,
         judged: Verdict,
         *,
@@ -108,27 +109,32 @@ class DuplicateTracker:
         author: PeerId,
         forwarder: PeerId,
     ) -> Waste:
-        """Return what a judged message wasted; `content` makes a digest of author and data."""
+        """Return what a message with a verdict wasted. `content` returns a digest of author and
+        data."""
         if judged.outcome is Outcome.ACCEPT or judged.reason is Reason.DUPLICATE:
-            return self._carried(key, content(), forwarder)
-        if judged.reason in _NOT_THEIRS:
+            return self._on_valid(key, content(), forwarder)
+        if judged.reason in _NOT_SENDERS_FAULT:
             return _NOTHING
         own = author == forwarder
         if judged.outcome is Outcome.REJECT:
             if is_mild(judged):
-                return Waste(of_forwarder=COPY if own else 0.0)
+                return Waste(forwarder_units=COPY_UNITS if own else 0.0)
             answers = own or is_seen_by_forwarder(judged)
-            return Waste(of_forwarder=JUDGED if answers else 0.0)
-        # Ignored: by our clock, our version or our count of its quota, none of which others know.
+            return Waste(forwarder_units=JUDGED_UNITS if answers else 0.0)
+        # Ignored because of this node's clock, version or quota count, which other peers do not
+        # know.
         if not own:
             return _NOTHING
-        return Waste(of_forwarder=OVER_QUOTA if judged.reason is Reason.OVER_QUOTA else COPY)
+        return Waste(
+            forwarder_units=OVER_QUOTA_UNITS if judged.reason is Reason.OVER_QUOTA else COPY_UNITS
+        )
 
-    def _carried(self, key: bytes, content: bytes, forwarder: PeerId) -> Waste:
-        """A valid batch has come: for the first time, once more, or in a second message."""
+    def _on_valid(self, key: bytes, content: bytes, forwarder: PeerId) -> Waste:
+        """Record a valid batch: a first delivery, a repetition, or the same batch in a second
+        message."""
         known = self._contents.get(content)
         if known is None:
-            # A batch that is a duplicate all the same was fetched before it was heard of.
+            # A duplicate without a known message was fetched before gossip delivered it.
             self._contents.put(content, _Content((key,), (forwarder,)))
             return _NOTHING
         repeats, signed_again = forwarder in known.senders, key not in known.keys
@@ -137,8 +143,8 @@ class DuplicateTracker:
         if signed_again and len(known.keys) < _MAX_KEYS:
             known.keys += (key,)
         return Waste(
-            of_forwarder=JUDGED if repeats and not signed_again else 0.0,
-            of_author=SECOND_MESSAGE if signed_again else 0.0,
+            forwarder_units=JUDGED_UNITS if repeats and not signed_again else 0.0,
+            author_units=SECOND_MESSAGE_UNITS if signed_again else 0.0,
         )
 
     def _forget(self, now: float) -> None:
@@ -149,4 +155,4 @@ class DuplicateTracker:
             del self._copies[oldest]
 
 
-_NOT_THEIRS = OVERLOAD | {Reason.LEFT_TOPIC}
+_NOT_SENDERS_FAULT = OVERLOAD | {Reason.LEFT_TOPIC}

@@ -1,15 +1,15 @@
-"""The mesh over py-libp2p's streams; `interface.Gossip` has the contract.
+"""Gossip over py-libp2p streams. `interface.Gossip` is the contract.
 
-    their stream ──▶ reader: paused, decoded, slots ──▶ Mesh.receive ──▶ validators
-    our stream   ◀── writer ◀── OutboundQueue ◀── Send, Forward ◀── Mesh
+    inbound stream  ──▶ reader: pauses, decoding, slots ──▶ Mesh.receive ──▶ validators
+    outbound stream ◀── writer ◀── OutboundQueue ◀── SendRpc, Forward ◀── Mesh
 
-Of py-libp2p only hosts and streams are used. For each peer there is one reader and one writer:
+Only the hosts and streams of py-libp2p are used. Each peer has one reader and one writer:
 
-* whatever a peer's bytes raise resets its stream and is charged;
-* a peer that sends faster, or mostly what brings nothing, is read more slowly, and TCP holds it
-  back; so is one of which as much is being judged as may be;
-* the queue towards a peer is bounded, and a failed write ends the connection, so that both ends
-  start again from nothing.
+* an exception caused by a peer's bytes resets its stream and is charged to the peer;
+* a peer that sends too fast, or mostly waste, is read more slowly, and TCP slows it down; so is a
+  peer with the maximum number of messages under validation;
+* the queue to each peer is limited, and a failed write closes the connection, so that both ends
+  start again from an empty state.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ import trio
 from google.protobuf.message import DecodeError
 
 from shoal_base.waits import RETRY_S
-from shoal_p2p.gossip.codec import MAX_RPC_BYTES, decode, encode, message_of, pack
+from shoal_p2p.gossip.codec import MAX_RPC_BYTES, decode, encode, pack, to_message
 from shoal_p2p.gossip.driver import MeshGossip
+from shoal_p2p.gossip.ihave import READ_BEHIND_S
 from shoal_p2p.gossip.interface import PeerScorer
-from shoal_p2p.gossip.mesh import MESSAGE_BYTES
-from shoal_p2p.gossip.messages import fault_of, sign_message
-from shoal_p2p.gossip.offers import BEHIND_S
-from shoal_p2p.gossip.outbound import OutboundQueue, usual_wait_s
+from shoal_p2p.gossip.mesh import MESSAGE_OVERHEAD_BYTES
+from shoal_p2p.gossip.messages import reject_reason, sign_message
+from shoal_p2p.gossip.outbound import OutboundQueue, median_wait_s
 from shoal_p2p.gossip.rpc import MessageReceived, Rpc
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.net.address import bytes_of_peer_id
@@ -64,17 +64,17 @@ PROTOCOLS = (_WITH_IDONTWANT, "/meshsub/1.1.0", "/meshsub/1.0.0")
 """Versions of gossipsub, the preferred one first."""
 
 _RETRY_S, _LONGEST_RETRY_S = 0.25, 5.0
-"""Waits between tries to open a stream to a peer that is connected: doubled each time."""
+"""Waits between attempts to open a stream to a connected peer, in seconds, doubled each time."""
 
 
 class Libp2pGossip(MeshGossip):
-    """Create before the host runs; it attaches itself to the host."""
+    """Gossip over a libp2p host. Create it before the host runs; it attaches itself."""
 
     def __init__(
         self,
         *,
         host: Libp2pHost,
-        watch: PeerScorer,
+        scorer: PeerScorer,
         settings: GossipSettings | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -82,74 +82,77 @@ class Libp2pGossip(MeshGossip):
         limits = self._limits = settings.limits
         super().__init__(
             host.peer_id,
-            watch=watch,
+            scorer=scorer,
             settings=settings,
-            fault_of=lambda message: fault_of(message.signed, limits.max_message_bytes),
+            reject_reason=lambda message: reject_reason(message.signed, limits.max_message_bytes),
             pack=pack,
             source_of=host.source_of,
             rng=rng or random.Random(),
         )
         self._host = host
         self._own_id = bytes_of_peer_id(host.peer_id)
-        self._number = 0
+        self._seqno = 0
         self._queues: dict[PeerId, OutboundQueue] = {}
-        """Outbound queues, one for each peer to which this node has a stream open."""
-        self._talking: set[PeerId] = set()
+        """Outbound queues, one for each peer with an open outbound stream."""
+        self._with_writer: set[PeerId] = set()
         self._inbound: dict[PeerId, Stream] = {}
         self._nursery: trio.Nursery | None = None
         for protocol in PROTOCOLS:
             host.serve_streams(protocol, self._serve)
-        host.add_peer_callbacks(connected=self._meet)
+        host.add_peer_callbacks(connected=self._on_connected)
         host.attach_service(self.run)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Beat until cancelled; `task_status` is told once peers may come."""
+        """Run heartbeats until cancelled. Started once streams of peers can be accepted."""
         async with trio.open_nursery() as self._nursery:
             task_status.started()
             while True:
-                self._beat(peer for peer, queue in self._queues.items() if queue.num_data_bytes)
+                self._heartbeat(
+                    peer for peer, queue in self._queues.items() if queue.num_data_bytes
+                )
                 await trio.sleep(self._settings.mesh.heartbeat_s)
 
     async def publish(self, topic: str, data: bytes) -> int:
-        """Publish data; see `Gossip`. Waits for room in full queues up to the settings' deadline,
-        and leaves out peers that are still full then.
-        """
+        """Publish `data`; see `Gossip`. Waits for capacity in full queues up to the deadline of the
+        settings, then skips peers whose queues are still full."""
         self._refuse_oversize(data)
         await trio.lowlevel.checkpoint()
-        size = len(data) + MESSAGE_BYTES
-        queues = [self._queues.get(peer) for peer in self._mesh.targets(topic)]
-        full = [queue for queue in queues if queue is not None and not queue.has_room(size)]
+        size = len(data) + MESSAGE_OVERHEAD_BYTES
+        queues = [self._queues.get(peer) for peer in self._mesh.publish_targets(topic)]
+        full = [queue for queue in queues if queue is not None and not queue.has_capacity(size)]
         if full:
             with trio.move_on_after(self._settings.publish_deadline_s):
                 async with trio.open_nursery() as nursery:
                     for queue in full:
-                        nursery.start_soon(queue.wait_for_room, size)
-        # From the clock, so that no number is used again after a restart.
-        self._number = max(self._number + 1, time.time_ns())
-        signed = sign_message(self._host.identity, self._own_id, topic, data, self._number)
-        sent = self._mesh.publish(message_of(signed), trio.current_time())
+                        nursery.start_soon(queue.wait_for_capacity, size)
+        # Taken from the clock, so that no sequence number is used again after a restart.
+        self._seqno = max(self._seqno + 1, time.time_ns())
+        signed = sign_message(self._host.identity, self._own_id, topic, data, self._seqno)
+        sent = self._mesh.publish(to_message(signed), trio.current_time())
         num_queued = self._perform((sent,))
         self._mesh.counts["publish_skipped"] += len(sent.peers) - num_queued
         return num_queued
 
-    def late_s(self, sent_since: float = -math.inf) -> float | None:
-        """Return how many seconds late messages arrive, or wait for most peers, if that is more.
+    def lag_s(self, sent_since: float = -math.inf) -> float | None:
+        """Return the larger of the arrival lag and the median wait of the outbound queues, in
+        seconds.
 
-        Whoever neither reads nor speaks is no measure of how late others are.
+        Peers that neither read nor send are not counted.
         """
         now = trio.current_time()
         waits = [
-            (queue.waited_s(now), self._host.silent_s(peer)) for peer, queue in self._queues.items()
+            (queue.oldest_wait_s(now), self._host.silent_s(peer))
+            for peer, queue in self._queues.items()
         ]
-        arriving, waiting = super().late_s(sent_since), usual_wait_s(waits)
+        arriving, waiting = super().lag_s(sent_since), median_wait_s(waits)
         return arriving if not waiting else max(arriving or 0.0, waiting)
 
     def _send(self, peer: PeerId, rpc: Rpc) -> None:
         queue = self._queues.get(peer)
         is_sent = queue is None or queue.push(encode(rpc), control=True)
         if not is_sent and (rpc.subscriptions or rpc.graft or rpc.prune):
-            # The two ends would disagree about the mesh: both have to start from nothing.
-            logger.info("%s reads no control messages: its connection is cut", peer)
+            # The two ends would disagree about the mesh, so both have to start over.
+            logger.info("disconnecting %s: control queue full", peer)
             self._host.abort(peer)
 
     def _push(self, peer: PeerId, frame: bytes) -> bool:
@@ -158,43 +161,43 @@ class Libp2pGossip(MeshGossip):
 
     def _spawn(self, task: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         if self._nursery is None:
-            raise RuntimeError("gossip does not run")
+            raise RuntimeError("gossip is not running")
         self._nursery.start_soon(task, *arguments)
 
-    # Their stream
+    # Inbound stream
 
     async def _serve(self, peer: PeerId, stream: Stream) -> None:
-        """Read one inbound stream to its end. Raises nothing but cancellation."""
+        """Read one inbound stream to its end. Raises only cancellation."""
         previous = self._inbound.get(peer)
         self._inbound[peer] = stream
-        self._mesh.reads(peer, prefix_of(remote_end(stream)[0]))
+        self._mesh.on_reading(peer, prefix_of(remote_end(stream)[0]))
         if previous is not None:
             await reset_stream(previous)
         try:
             await self._read_all(stream, peer)
         except (MalformedFrameError, DecodeError, UnicodeDecodeError) as error:
-            # The text of proto2 messages is not checked when they are parsed.
+            # protobuf does not check proto2 strings when parsing.
             self._mesh.counts["malformed_rpc"] += 1
             logger.info("malformed pubsub RPC from %s: %s", peer, error)
-            self._watch.on_behaviour(peer, Cause.MALFORMED_RPC)
+            self._scorer.on_behaviour(peer, Cause.MALFORMED_RPC)
         except AnyStreamError as error:
             logger.debug("pubsub stream of %s ended: %r", peer, error)
-        except Exception:  # a peer's bytes reach library code that raises any type
+        except Exception:  # library code may raise any type for a peer's bytes
             self._mesh.counts["fault"] += 1
             logger.exception("pubsub stream of %s failed", peer)
         finally:
             if self._inbound.get(peer) is stream:
                 del self._inbound[peer]
-                self._mesh.unreads(peer)
+                self._mesh.on_reading_ended(peer)
             await reset_stream(stream)
 
     async def _read_all(self, stream: Stream, peer: PeerId) -> None:
         frames = FrameReader(below(stream), MAX_RPC_BYTES)
         slots = trio.Semaphore(self._limits.max_validating_per_peer)
         while True:
-            await self._hold_back(peer)
+            await self._pause_reading(peer)
             raw = await frames.read()
-            if self._mesh.ignores(peer):
+            if self._mesh.is_graylisted(peer):
                 await trio.sleep(RETRY_S)
                 continue
             is_first = True
@@ -202,49 +205,52 @@ class Libp2pGossip(MeshGossip):
                 if not is_first:
                     await trio.lowlevel.checkpoint()
                 is_first = False
-                await self._take(peer, part, slots)
+                await self._handle_part(peer, part, slots)
 
-    async def _hold_back(self, peer: PeerId) -> None:
-        """Leave a peer unread that has sent too much; its own fault is charged by the second."""
+    async def _pause_reading(self, peer: PeerId) -> None:
+        """Pause reading while a peer exceeds its rate, and charge offences by the second."""
         while (pause := self._mesh.pause(peer, trio.current_time())) is not None:
             await trio.sleep(pause.seconds)
-            self._perform(self._mesh.paused(peer, pause, trio.current_time()))
+            self._perform(self._mesh.on_pause_ended(peer, pause, trio.current_time()))
 
-    async def _take(self, peer: PeerId, rpc: Rpc, slots: trio.Semaphore) -> None:
+    async def _handle_part(self, peer: PeerId, rpc: Rpc, slots: trio.Semaphore) -> None:
         for event in self._mesh.receive(peer, rpc, trio.current_time()):
             if not isinstance(event, MessageReceived):
                 self._perform((event,))
                 continue
-            await self._take_slot(slots, peer)
+            await self._acquire_slot(slots, peer)
             self._admit(peer, event.message, slots.release)
 
-    async def _take_slot(self, slots: trio.Semaphore, peer: PeerId) -> None:
-        """Take a slot; the mesh learns again and again that the peer is not read meanwhile."""
+    async def _acquire_slot(self, slots: trio.Semaphore, peer: PeerId) -> None:
+        """Acquire a validation slot, and record the read pause in the mesh at intervals
+        meanwhile."""
         if slots.value == self._limits.max_validating_per_peer:
             slots.acquire_nowait()
             return
         while slots.value == 0:
-            asked_at = trio.current_time()
-            with trio.move_on_after(BEHIND_S) as pause:
+            paused_at = trio.current_time()
+            with trio.move_on_after(READ_BEHIND_S) as pause:
                 await slots.acquire()
             now = trio.current_time()
-            self._mesh.on_read_paused(peer, now - asked_at, now)
+            self._mesh.on_read_paused(peer, now - paused_at, now)
             if not pause.cancelled_caught:
                 return
-        # Others have a turn: what was taken is paid for before more is read.
+        # acquire() also yields, so that other tasks run and the work admitted so far is charged
+        # before more is read.
         await slots.acquire()
 
-    # Our stream
+    # Outbound stream
 
-    def _meet(self, peer: PeerId) -> None:
-        if peer not in self._talking and self._nursery is not None:
-            self._talking.add(peer)
-            self._nursery.start_soon(self._talk_to, peer)
+    def _on_connected(self, peer: PeerId) -> None:
+        if peer not in self._with_writer and self._nursery is not None:
+            self._with_writer.add(peer)
+            self._nursery.start_soon(self._keep_stream, peer)
 
-    async def _talk_to(self, peer: PeerId) -> None:
-        """Keep a stream open to a peer for as long as the host, which called `_meet`, has it.
+    async def _keep_stream(self, peer: PeerId) -> None:
+        """Keep an outbound stream open to a peer while the host is connected to it.
 
-        Its connection may be on the way down while another comes: then the next try succeeds.
+        The connection may be closing while another one is being opened; then the next attempt
+        succeeds.
         """
         wait_s = _RETRY_S
         try:
@@ -252,18 +258,18 @@ class Libp2pGossip(MeshGossip):
                 try:
                     with trio.fail_after(self._limits.stream_deadline_s):
                         stream = await self._host.open_stream(peer, *PROTOCOLS)
-                except Exception as error:  # noqa: BLE001 - any failure means: try again later
+                except Exception as error:  # noqa: BLE001 - retried after any failure
                     logger.debug("no pubsub stream to %s yet: %r", peer, error)
                     wait_s = min(2 * wait_s, _LONGEST_RETRY_S)
                 else:
-                    await self._talk_over(stream, peer)
+                    await self._use_stream(stream, peer)
                     wait_s = _RETRY_S
                 await trio.sleep(wait_s)
         finally:
-            self._talking.discard(peer)
+            self._with_writer.discard(peer)
 
-    async def _talk_over(self, stream: Stream, peer: PeerId) -> None:
-        """Write what is for a peer until the stream ends."""
+    async def _use_stream(self, stream: Stream, peer: PeerId) -> None:
+        """Write queued frames to a peer until the stream ends."""
         limits = self._limits
         queue = OutboundQueue(
             max_frames=limits.max_queue_frames,
@@ -276,7 +282,9 @@ class Libp2pGossip(MeshGossip):
         try:
             is_dialled = self._host.is_dialled(peer)
             self._perform(
-                self._mesh.opened(peer, now, knows_idontwant=knows_idontwant, is_dialled=is_dialled)
+                self._mesh.on_stream_opened(
+                    peer, now, knows_idontwant=knows_idontwant, is_dialled=is_dialled
+                )
             )
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_close_with, queue, stream)
@@ -285,27 +293,27 @@ class Libp2pGossip(MeshGossip):
         finally:
             queue.close()
             del self._queues[peer]
-            self._mesh.closed(peer)
+            self._mesh.on_stream_closed(peer)
             await reset_stream(stream)
 
     async def _write_all(self, stream: Stream, peer: PeerId, queue: OutboundQueue) -> None:
-        """The stream's only writer. A failed write ends the connection it was made on."""
+        """Write to the stream as its only writer. A failed write closes the connection."""
         frames: list[bytes] = []
         try:
             while frames := await queue.pop(MAX_BODY_BYTES):
                 with trio.fail_after(self._limits.write_deadline_s):
                     await below(stream).write(b"".join(frames))
-        except Exception as error:  # noqa: BLE001 - whatever a broken stream raises
+        except Exception as error:  # noqa: BLE001 - a broken stream may raise anything
             log_failure("sending to", peer, error)
             if len(queue) or len(frames) > 1:
-                self._watch.on_behaviour(peer, Cause.SLOW_READER)
+                self._scorer.on_behaviour(peer, Cause.SLOW_READER)
             abort(stream)
 
 
 def _write_now(stream: Stream, frame: bytes) -> bool:
     try:
         return below(stream).write_now(frame)
-    except AnyStreamError:  # the writer meets it, too, and ends the connection
+    except AnyStreamError:  # the writer task gets the same error and closes the connection
         return False
 
 

@@ -1,8 +1,8 @@
-"""Gossip as the node sees it: topics, validators, publish, mesh.
+"""The gossip interface of the node: topics, validators, publishing and meshes.
 
-`Libp2pGossip` is the real thing; a simulation has another over the same `Mesh`. One suite runs
-against both (`tests/conformance`). They differ by intent in one thing: the simulated one carries no
-bytes, so nothing of it is malformed and nobody reads slowly.
+`Libp2pGossip` is the real implementation. A simulation has another one over the same `Mesh`. One
+test suite covers both (`tests/conformance`). They differ in one respect only: the simulated one
+carries no bytes, so it has no malformed messages and no slow readers.
 """
 
 from __future__ import annotations
@@ -18,44 +18,44 @@ from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, Verdict
 
 OVERLOAD = frozenset(reason for reason in Reason if reason.row.ours)
-"""Our own troubles: the message is not marked seen, so that another copy may come through: a later
-one of another peer, or one that is offered again within the next heartbeats, and asked for once a
-second."""
+"""Reasons that are this node's own trouble. The message is not marked as seen, so that another
+copy can be accepted: one that another peer sends later, or one requested from a peer that
+advertises it."""
 
 
 class OversizeError(Exception):
-    """A message larger than one gossip message may be; announce and pull it instead."""
+    """A message exceeds the size limit of gossip. Announce it and serve it on request instead."""
 
 
 class PeerScorer(Protocol):
-    """The node's judgement of peers: gossip reports to it, and asks it."""
+    """Scores peers. Gossip reports verdicts and misbehaviour to it and reads scores from it."""
 
     def on_verdict(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
-        """Learn of a judged message, once.
+        """Called once for each message that has a verdict.
 
-        The author is None if the message broke the rules of gossip itself, so that nobody has
-        judged it: its signature does not hold, or it is too long. What this raises is counted as a
-        fault and costs that message only.
+        The author is None if the message broke gossip's own rules (bad signature, too long) and was
+        never validated. An exception raised here is counted as a fault and affects only this
+        message.
         """
 
     def on_behaviour(self, peer_id: PeerId, cause: Cause) -> None:
-        """Learn of what no verdict shows, each time."""
+        """Called for each misbehaviour that is not a validation result."""
 
     def score(self, peer_id: PeerId) -> float:
-        """Return a peer's points: 0 is neutral, and so is whatever this raises.
+        """Return a peer's score. 0 is neutral; if this raises, the score is 0.
 
-        Below the mesh's gossip threshold a peer gets no messages and no offers and is in no mesh;
-        below the graylist threshold nothing that it sends is read (gossipsub v1.1).
+        A peer below the mesh's gossip threshold gets no messages and no IHAVE and is in no mesh.
+        RPCs of a peer below the graylist threshold are not processed (gossipsub v1.1).
         """
 
     def rank(self, peer_id: PeerId) -> float:
-        """Return how much a connection to this peer is worth: 0 for one that has brought nothing.
+        """Return how valuable a connection to this peer is: 0 if it has delivered nothing.
 
-        What this raises counts as 0. The worthiest members of a mesh stay in it.
+        If this raises, the rank is 0. The highest-ranked members of a mesh stay in it.
         """
 
     def is_protected(self, peer_id: PeerId) -> bool:
-        """Return whether this peer may not be banned for what it sends."""
+        """Return whether this peer is exempt from bans for what it sends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,44 +69,49 @@ class MeshPeer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GossipStats:
-    """Counters since the start."""
+    """Counters since the start of the node."""
 
     pubsub: Mapping[str, int]
-    """received, duplicate, own_echo, forwarded, malformed_rpc, fault, unknown_topic,
-    publish_skipped (copies not sent to a peer because its queue stayed full), held_back."""
+    """Counters: received, duplicate, own_echo, forwarded, malformed_rpc, fault, unknown_topic,
+    publish_skipped (copies not sent because the peer's queue stayed full) and read_paused."""
     verdicts: Mapping[Reason, int]
 
 
 class Gossip(Protocol):
-    """Every message of a peer goes to its topic's validator, which hands on what it accepts.
+    """Publishes and receives messages by topic.
 
-    Own messages are not validated and not delivered to ourselves; one in our name from elsewhere is
-    dropped. What is accepted goes on to the mesh, but not back to its forwarder or author, and what
-    was said in the last heartbeats is offered to the topic's other peers, newcomers among them.
+    Each message of a peer goes to its topic's validator, which also delivers what it accepts. Own
+    messages are neither validated nor delivered locally; a message that claims this node as its
+    author but arrives from a peer is dropped. Accepted messages are forwarded to the mesh, but not
+    back to their forwarder or author. At each heartbeat, recent messages are advertised (IHAVE) to
+    the topic's other peers, including new ones.
     """
 
     async def subscribe(self, topic: str, validator: Validator) -> None:
-        """Join `topic`; every message of a peer goes to `validator`, each at most once at a time.
+        """Join `topic` and pass each message of a peer to `validator`, at most once at a time.
 
-        The validator has two seconds; later, or if it raises, the message is ignored, counted
-        and not marked as seen. Nothing is handed on before its verdict.
+        If the validator exceeds its deadline (`GossipSettings.validator_deadline_s`) or raises, the
+        message is ignored, counted, and not marked as seen. Nothing is delivered before the
+        verdict.
         """
 
     async def unsubscribe(self, topic: str) -> None:
-        """Leave `topic`; what is still on its way is dropped, or judged LEFT_TOPIC."""
+        """Leave `topic`. Messages still in transit are dropped, or get the verdict LEFT_TOPIC."""
 
     async def publish(self, topic: str, data: bytes) -> int:
-        """Queue `data` for the topic's peers and return for how many; 0 means nobody is there.
+        """Queue `data` for the topic's peers and return how many; 0 means that there are none.
 
-        One need not be subscribed; and the same data again is another message.
+        Publishing does not require a subscription. The same data published again is another
+        message.
 
         Raises:
-            OversizeError: `data` is longer than the limit, and would vanish on its way.
+            OversizeError: `data` is longer than the limit, so peers would drop it.
         """
 
-    def late_s(self, sent_since: float = -math.inf) -> float | None:
-        """Return how many seconds later than in quiet times messages arrive, of those that were
-        sent lately and since then by Trio's clock; None where too few were heard to say."""
+    def lag_s(self, sent_since: float = -math.inf) -> float | None:
+        """Return the delivery lag in seconds: how much later than in quiet times messages arrive,
+        among recent messages sent after `sent_since` (Trio's clock). None if there are too few
+        samples."""
 
     def mesh(self) -> dict[str, list[MeshPeer]]:
         """Return the mesh of each topic of this node, the oldest member first."""
@@ -118,8 +123,7 @@ class Gossip(Protocol):
         """Return the connected peers that are subscribed to `topic`."""
 
     def subscriptions(self) -> Mapping[PeerId, tuple[str, ...]]:
-        """Return the connected peers that are subscribed to anything, with their topics: a view,
-        which changes with them."""
+        """Return a live view of all connected peers with subscriptions, and their topics."""
 
     def peer_topics(self, peer_id: PeerId) -> tuple[str, ...]:
         """Return the topics `peer_id` is subscribed to."""

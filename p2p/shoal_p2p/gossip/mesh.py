@@ -1,19 +1,18 @@
-"""Gossipsub without I/O. Pure: what peers say comes in with the time, events come out.
+"""Gossipsub without I/O. Pure: RPCs come in with the time, events go out.
 
-    receive ──▶ Arrived ──▶ admit ──▶ Validate ──▶ judged ──▶ Judged, Forward
-       │                      │
-       └▶ control: Send,      └▶ a copy, a forgery, an echo: Charge, Judged
-          Forward, Charge
-    heartbeat, join, leave, opened ──▶ Send, Charge        publish ──▶ Forward
+    receive ──▶ MessageReceived ──▶ admit ──▶ Validate ──▶ on_verdict ──▶ JudgedMessage, Forward
+       │                              │
+       └▶ control: SendRpc, Forward,  └▶ a copy, forgery or echo: Misbehaviour, JudgedMessage
+          Misbehaviour
+    heartbeat, join, leave, on_stream_opened ──▶ SendRpc, Misbehaviour     publish ──▶ Forward
 
-Gossipsub v1.1 with IDONTWANT of v1.2, and what shoal adds: the application's score is the only
-one; a peer that wastes is read more slowly and pays (`flood_gate`, `blame`); an offer is made once,
-a broken one is charged, and whoever brought a copy is sent none (`offers`); control has an
-allowance (`control`); meshes mix (`meshes`); messages are cached as frames, bounded in bytes
-(`message_cache`). There is no fanout: an own message on a topic that was not joined goes to
-subscribers drawn anew each time.
-The driver of a node is `shoal_p2p.gossip.gossip`, that of a simulation
-`shoal_lab.simulation.gossip`.
+This is gossipsub v1.1 with IDONTWANT of v1.2. shoal's additions: the application's score is the
+only one; wasteful peers are read more slowly and charged (`rate_limiter`, `duplicate_tracker`);
+each id is advertised once, broken promises are charged, and peers that sent a copy are sent none
+(`ihave`); control messages have a budget (`control`); meshes mix (`meshes`); messages are cached as
+frames, limited in bytes (`message_cache`). There is no fanout: an own message on a topic that this
+node has not joined goes to random subscribers. The driver of a node is `shoal_p2p.gossip.gossip`,
+that of a simulation `shoal_lab.simulation.gossip`.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from shoal_base.bounded import FEW
 from shoal_base.waits import LEAST_PAUSE_S, RETRY_S
 from shoal_p2p.gossip.control import MAX_IDS, ControlBudget
 from shoal_p2p.gossip.delivery_lag import DeliveryLag
-from shoal_p2p.gossip.duplicate_tracker import COPY, DuplicateTracker
+from shoal_p2p.gossip.duplicate_tracker import COPY_UNITS, DuplicateTracker
+from shoal_p2p.gossip.ihave import IHaveTracker, IWantTracker
 from shoal_p2p.gossip.interface import OVERLOAD
 from shoal_p2p.gossip.meshes import Meshes
 from shoal_p2p.gossip.message_cache import FrameCache
-from shoal_p2p.gossip.offers import IHaveTracker, IWantTracker
 from shoal_p2p.gossip.peers import PeerTable
 from shoal_p2p.gossip.rate_limiter import PeerRateLimit, RateLimiter
 from shoal_p2p.gossip.rpc import (
@@ -45,29 +44,30 @@ from shoal_p2p.gossip.rpc import (
     Rpc,
     SendRpc,
     Validate,
-    merged,
+    merge_sends,
 )
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.reputation.scoring import Cause
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, Verdict, verdict
 
-_MAX_OFFERED = MAX_IDS // 4
-"""Ids offered to one peer for one topic: half of what go-libp2p takes, a quarter of what we do."""
-MESSAGE_BYTES = 512
-"""Most bytes that a message has beside its data: author, key, number, topic and signature."""
+_MAX_IHAVE_IDS = MAX_IDS // 4
+"""Ids in one IHAVE: half of what go-libp2p accepts, a quarter of what shoal accepts."""
+MESSAGE_OVERHEAD_BYTES = 512
+"""Maximum length of a message without its data: author, key, sequence number, topic and
+signature."""
 
 
 class PauseReading(NamedTuple):
-    """A peer that is over its rate is not read for a while."""
+    """The driver should not read from a peer for a while, because it exceeds its rate."""
 
     seconds: float
     is_to_blame: bool
-    """True if the peer pays for it once the grace is over."""
+    """True if the pause counts as an offence once the grace period is over."""
 
 
 class Mesh:
-    """One node's part in gossip. Never raises for what a peer says."""
+    """Gossipsub of one node. Input from peers never makes it raise."""
 
     def __init__(
         self,
@@ -76,57 +76,57 @@ class Mesh:
         *,
         score: Callable[[PeerId], float],
         rank: Callable[[PeerId], float] = lambda _peer: 0.0,
-        fault_of: Callable[[Message], Reason | None],
+        reject_reason: Callable[[Message], Reason | None],
         pack: Callable[[Message], Any],
         rng: random.Random,
     ) -> None:
-        """`rank` says how useful a peer was; `fault_of` says why a message breaks signing or its
-        limits; `pack` makes what `Forward` sends."""
+        """`rank` returns how useful a peer was; `reject_reason` returns why a message breaks the
+        signing rules or a limit; `pack` encodes the frame that `Forward` sends."""
         limits = settings.limits
         self._own = own
         self._shape = settings.mesh
         self._score = score
-        self._fault_of = fault_of
+        self._reject_reason = reject_reason
         self._pack = pack
         self._rng = rng
         self._peers = PeerTable(limits)
         self._meshes = Meshes(settings.mesh, self._peers, score=score, rank=rank, rng=rng)
         self._networks: dict[PeerId, str | None] = {}
-        """The network of each peer that is read, as `inbound_gate.prefix_of` has it."""
+        """The network of each peer that is being read, by `inbound_gate.prefix_of`."""
         self._cache = FrameCache()
-        self._offers = IHaveTracker(MAX_IDS)
-        self._wants = IWantTracker(max_ids=MAX_IDS, rng=rng)
-        self._unwanted: dict[PeerId, set[bytes]] = {}
-        """Messages that a peer has since the last heartbeat asked not to be sent."""
+        self._ihave = IHaveTracker(MAX_IDS)
+        self._iwant = IWantTracker(max_ids=MAX_IDS, rng=rng)
+        self._idontwant: dict[PeerId, set[bytes]] = {}
+        """Messages that each peer has refused by IDONTWANT since the last heartbeat."""
         self._control = ControlBudget()
-        self._judging: set[bytes] = set()
-        self._blame = DuplicateTracker(ttl_s=limits.seen_ttl_s, max_ids=limits.max_seen_ids)
-        self._floods = RateLimiter(limits.flood)
-        self._lateness = DeliveryLag()
+        self._validating_ids: set[bytes] = set()
+        self._duplicates = DuplicateTracker(ttl_s=limits.seen_ttl_s, max_ids=limits.max_seen_ids)
+        self._rate_limiter = RateLimiter(limits.flood)
+        self._delivery_lag = DeliveryLag()
         self.counts: Counter[str] = Counter()
-        """received, duplicate, own_echo, forwarded, unknown_topic; the driver counts its own."""
+        """received, duplicate, own_echo, forwarded, unknown_topic; the driver adds its own."""
 
-    # What is known
+    # State
 
-    def knows(self, key: bytes, now: float) -> bool:
-        """True if a message is seen or being judged."""
-        return key in self._judging or self._blame.has_seen(key, now)
+    def is_known(self, key: bytes, now: float) -> bool:
+        """Return whether a message has been seen or is being validated."""
+        return key in self._validating_ids or self._duplicates.has_seen(key, now)
 
-    def judges(self, key: bytes) -> bool:
-        """True if a message is being judged."""
-        return key in self._judging
+    def is_validating(self, key: bytes) -> bool:
+        """Return whether a message is being validated."""
+        return key in self._validating_ids
 
-    def ignores(self, peer: PeerId) -> bool:
-        """True if nothing that `peer` sends is read (graylisted)."""
+    def is_graylisted(self, peer: PeerId) -> bool:
+        """Return whether RPCs of `peer` are not processed."""
         return self._score(peer) < self._shape.graylist_threshold
 
-    def late_s(self, now: float, sent_since: float) -> float | None:
-        """Return how many seconds late messages arrive that were sent since then, if it shows."""
-        return self._lateness.late_s(now, sent_since)
+    def lag_s(self, now: float, sent_since: float) -> float | None:
+        """Return the delivery lag of messages sent since then, in seconds; None if unknown."""
+        return self._delivery_lag.lag_s(now, sent_since)
 
     @property
     def members(self) -> Mapping[str, Mapping[PeerId, float]]:
-        """Members of each joined topic's mesh, with the time since when each is one."""
+        """Members of the mesh of each joined topic, with the time when each joined it."""
         return self._meshes.members
 
     @property
@@ -136,12 +136,12 @@ class Mesh:
 
     @property
     def topics(self) -> Mapping[PeerId, tuple[str, ...]]:
-        """Peers that are subscribed to anything, with their topics."""
+        """Peers with at least one subscription, and their topics."""
         return self._peers.topics
 
     # Streams
 
-    def opened(
+    def on_stream_opened(
         self,
         peer: PeerId,
         now: float,
@@ -149,59 +149,61 @@ class Mesh:
         knows_idontwant: bool = True,
         is_dialled: bool = False,
     ) -> list[Event]:
-        """A stream to `peer` is open: say hello, and graft where a mesh is small.
+        """Return events for a new outbound stream: send our subscriptions, graft where a mesh is
+        small.
 
-        `is_dialled` where this node made the connection: strangers cannot make it do that.
+        `is_dialled`: this node made the connection, which an unknown peer cannot cause.
         """
         self._peers.reachable[peer] = knows_idontwant
-        self._meshes.opened(peer, now, is_dialled=is_dialled)
+        self._meshes.on_stream_opened(peer, now, is_dialled=is_dialled)
         hello = Rpc(subscriptions=[(topic, True) for topic in self._meshes.members])
         events: list[Event] = [SendRpc(peer, hello)]
         for topic in self._meshes.members:
-            if peer in self._peers.of(topic):
-                events += self._meshes.met(topic, peer, now)
+            if peer in self._peers.subscribed_to(topic):
+                events += self._meshes.on_subscribed(topic, peer, now)
         return events
 
-    def closed(self, peer: PeerId) -> None:
-        """The stream to `peer` is gone."""
+    def on_stream_closed(self, peer: PeerId) -> None:
+        """Forget the outbound stream to `peer`."""
         self._peers.reachable.pop(peer, None)
-        self._unwanted.pop(peer, None)
-        self._meshes.closed(peer)
+        self._idontwant.pop(peer, None)
+        self._meshes.on_stream_closed(peer)
 
-    def reads(self, peer: PeerId, network: str | None = None) -> None:
-        """A stream of `peer` is being read, which comes from `network`."""
+    def on_reading(self, peer: PeerId, network: str | None = None) -> None:
+        """Record that a stream of `peer`, on a connection from `network`, is being read."""
         self._networks[peer] = network
 
-    def unreads(self, peer: PeerId) -> None:
-        """The stream of `peer` is gone, and with it what we know of its subscriptions."""
+    def on_reading_ended(self, peer: PeerId) -> None:
+        """Record that the inbound stream of `peer` ended, and forget its subscriptions."""
         self._networks.pop(peer, None)
         self._peers.forget_subscriptions(peer)
-        self._meshes.lose(peer)
+        self._meshes.remove(peer)
 
     def pause(self, peer: PeerId, now: float) -> PauseReading | None:
-        """Return for how long `peer` should not be read now."""
-        flow = self._flow(peer, now)
-        wait_s = flow.wait_s(now)
+        """Return how long `peer` should not be read from now; None if it can be read."""
+        limit = self._limit_of(peer, now)
+        wait_s = limit.wait_s(now)
         if wait_s <= 0:
             return None
-        self.counts["held_back"] += 1
-        seconds = min(max(wait_s, LEAST_PAUSE_S), RETRY_S)  # then the debt is looked at again
-        return PauseReading(seconds, flow.is_to_blame(now))
+        self.counts["read_paused"] += 1
+        seconds = min(max(wait_s, LEAST_PAUSE_S), RETRY_S)  # then the debt is checked again
+        return PauseReading(seconds, limit.is_to_blame(now))
 
-    def paused(self, peer: PeerId, pause: PauseReading, now: float) -> list[Event]:
-        """Charge what a pause that ends now costs, by the second."""
+    def on_pause_ended(self, peer: PeerId, pause: PauseReading, now: float) -> list[Event]:
+        """Charge offences for a pause that ends now, one for each second."""
         self.on_read_paused(peer, pause.seconds, now)
         if not pause.is_to_blame:
             return []
-        offences = self._flow(peer, now).held(pause.seconds, now)
+        offences = self._limit_of(peer, now).charge_pause(pause.seconds, now)
         return [Misbehaviour(peer, Cause.FLOOD)] * offences
 
     def on_read_paused(self, peer: PeerId, seconds: float, now: float) -> None:
-        """`peer` was not read for so long: what it has sent may not be here yet."""
-        self._wants.on_read_paused(peer, seconds, now)
+        """Record that `peer` was not read for `seconds`: messages that it sent may still be
+        unread."""
+        self._iwant.on_read_paused(peer, seconds, now)
 
-    def _flow(self, peer: PeerId, now: float) -> PeerRateLimit:
-        return self._floods.flow(peer, now, network=self._networks.get(peer))
+    def _limit_of(self, peer: PeerId, now: float) -> PeerRateLimit:
+        return self._rate_limiter.for_peer(peer, now, network=self._networks.get(peer))
 
     # Topics
 
@@ -224,72 +226,74 @@ class Mesh:
     # Messages
 
     def receive(self, peer: PeerId, rpc: Rpc, now: float) -> list[Event]:
-        """Return what follows from an RPC of `peer`, or from a part of one."""
-        flow = self._flow(peer, now)
-        flow.arrived(len(rpc.messages), rpc.num_bytes, now)
-        flow.wasted(rpc.num_left_out, now)
+        """Process an RPC of `peer`, or a part of one, and return the resulting events."""
+        limit = self._limit_of(peer, now)
+        limit.charge_read(len(rpc.messages), rpc.num_bytes, now)
+        limit.charge_waste(rpc.num_skipped, now)
         events: list[Event] = []
         for topic, joined in rpc.subscriptions:
             events += self._subscription(peer, topic, joined, now)
         for message in rpc.messages:
-            if self._is_news(peer, message, flow, now):
+            if self._is_unseen(peer, message, limit, now):
                 events.append(MessageReceived(peer, message))
         if rpc.num_entries:
-            events += self._heed(peer, rpc, now)
+            events += self._handle_control(peer, rpc, now)
         return events
 
     def _subscription(self, peer: PeerId, topic: str, joined: bool, now: float) -> list[SendRpc]:
         if not joined:
             self._peers.unsubscribe(peer, topic)
-            self._meshes.lose(peer, [topic])
+            self._meshes.remove(peer, [topic])
         elif self._peers.subscribe(peer, topic):
-            return self._meshes.met(topic, peer, now)
+            return self._meshes.on_subscribed(topic, peer, now)
         return []
 
-    def _is_news(self, peer: PeerId, message: Message, flow: PeerRateLimit, now: float) -> bool:
+    def _is_unseen(self, peer: PeerId, message: Message, limit: PeerRateLimit, now: float) -> bool:
         self.counts["received"] += 1
-        if self.knows(message.id, now):
-            # Another's copy may be put off for what we cannot do now: this one came all the same.
-            self._wants.came(peer, message.id)
-            self._count_copy(peer, message, flow, now)
+        if self.is_known(message.id, now):
+            # The copy under validation may be dropped under load. This peer has sent one all the
+            # same.
+            self._iwant.on_message(peer, message.id)
+            self._count_copy(peer, message, limit, now)
             return False
         if not any(topic in self._meshes.members for topic in message.topics):
             self.counts["unknown_topic"] += 1
-            flow.wasted(COPY, now)
+            limit.charge_waste(COPY_UNITS, now)
             return False
         return True
 
-    def _count_copy(self, peer: PeerId, message: Message, flow: PeerRateLimit, now: float) -> None:
+    def _count_copy(self, peer: PeerId, message: Message, limit: PeerRateLimit, now: float) -> None:
         self.counts["duplicate"] += 1
-        self._offers.note_holder(peer, message.id)
-        flow.wasted(self._blame.copied(message.id, peer, now), now)
+        self._ihave.add_holder(peer, message.id)
+        limit.charge_waste(self._duplicates.on_copy(message.id, peer, now), now)
 
     def admit(self, peer: PeerId, message: Message, now: float) -> list[Event]:
-        """Return `Validate` for a message that is new and authentic, or what it is instead.
+        """Return `Validate` if a message is new and authentic, otherwise the events for its
+        rejection.
 
-        Only an authentic message is marked as being judged: a forged one must not be able to shut
-        out the real one.
+        Only an authentic message is marked as being validated: a forgery must not be able to block
+        the real message.
         """
-        if self.knows(message.id, now):
-            self._count_copy(peer, message, self._flow(peer, now), now)
+        if self.is_known(message.id, now):
+            self._count_copy(peer, message, self._limit_of(peer, now), now)
             return []
-        fault = self._fault_of(message)
+        fault = self._reject_reason(message)
         if fault is not None:
-            # The forwarder alone: whoever it says the author is may never have seen this.
-            self._account(peer, peer, message, verdict(fault), now)
+            # Charge only the forwarder: the alleged author may never have seen this message.
+            self._charge_waste(peer, peer, message, verdict(fault), now)
             return [JudgedMessage(peer, None, verdict(fault))]
         if message.author == self._own:
             self.counts["own_echo"] += 1
-            self._blame.see(message.id, now)
+            self._duplicates.mark_seen(message.id, now)
             return []
-        self._judging.add(message.id)
+        self._validating_ids.add(message.id)
         if message.sent_s is not None:
-            self._lateness.waits(message.author, message.sent_s)
-        self._blame.copied(message.id, peer, now)
+            self._delivery_lag.on_pending(message.author, message.sent_s)
+        self._duplicates.on_copy(message.id, peer, now)
         return [*self._announce_large(peer, message), Validate(peer, message)]
 
     def _announce_large(self, forwarder: PeerId, message: Message) -> list[SendRpc]:
-        """Tell the mesh at once not to send us a large message again (gossipsub v1.2)."""
+        """Send IDONTWANT for a large message to the mesh at once (gossipsub v1.2)."""
         if len(message.data) < self._shape.idontwant_bytes:
             return []
         rpc = Rpc(idontwant=[[message.id]])
@@ -299,71 +303,72 @@ class Mesh:
             if peer != forwarder and self._peers.reachable.get(peer)
         ]
 
-    def judged(
+    def on_verdict(
         self, forwarder: PeerId, message: Message, judged: Verdict, now: float
     ) -> list[Event]:
-        """Turn a verdict into what gossipsub does with the message. The one place."""
-        self._judging.discard(message.id)
+        """Apply a verdict to its message. This is the only place where verdicts take effect."""
+        self._validating_ids.discard(message.id)
         if message.sent_s is not None:
-            self._lateness.judged(message.author, message.sent_s)
-        self._account(forwarder, message.author, message, judged, now)
-        self._wants.came(forwarder, message.id)
+            self._delivery_lag.on_judged(message.author, message.sent_s)
+        self._charge_waste(forwarder, message.author, message, judged, now)
+        self._iwant.on_message(forwarder, message.id)
         if judged.reason not in OVERLOAD:
-            self._blame.see(message.id, now)
+            self._duplicates.mark_seen(message.id, now)
         elif message.sent_s is not None:
-            self._lateness.dropped(message.author, message.sent_s, now)
+            self._delivery_lag.on_dropped(message.author, message.sent_s, now)
         events: list[Event] = [JudgedMessage(forwarder, message.author, judged)]
         if judged.outcome is Outcome.ACCEPT:
             self.counts["forwarded"] += 1
             if message.sent_s is not None:
-                self._lateness.arrived(message.author, message.sent_s, now)
+                self._delivery_lag.on_valid(message.author, message.sent_s, now)
             for holder in (forwarder, message.author):
-                self._offers.note_holder(holder, message.id)
+                self._ihave.add_holder(holder, message.id)
             targets = self._mesh_targets(message)
-            events.append(Forward(targets, self._keep(message)))
+            events.append(Forward(targets, self._cache_frame(message)))
         return events
 
-    def _account(
+    def _charge_waste(
         self, forwarder: PeerId, author: PeerId, message: Message, judged: Verdict, now: float
     ) -> None:
-        """Count what a judged message wasted, for whoever answers for it."""
-        waste = self._blame.judged(
+        """Charge what a message with a verdict wasted to the peer responsible."""
+        waste = self._duplicates.on_judged(
             judged,
             key=message.id,
             content=lambda: hashlib.sha256(message.author.encode() + message.data).digest(),
             author=author,
             forwarder=forwarder,
         )
-        flow = self._flow(forwarder, now)
-        flow.wasted(waste.of_forwarder, now)
-        if waste.of_author:
-            self._floods.wasted_by_author(author, waste.of_author, now)
-        flow.worked(judged.work_s, now, own_message=forwarder == author)
+        limit = self._limit_of(forwarder, now)
+        limit.charge_waste(waste.forwarder_units, now)
+        if waste.author_units:
+            self._rate_limiter.charge_author(author, waste.author_units, now)
+        limit.charge_work(judged.work_s, now, own_message=forwarder == author)
 
-    def _keep(self, message: Message) -> Any:
+    def _cache_frame(self, message: Message) -> Any:
         frame = self._pack(message)
-        num_bytes = len(message.data) + MESSAGE_BYTES
-        self._cache.keep(message.id, message.topics[0], frame, num_bytes)
+        num_bytes = len(message.data) + MESSAGE_OVERHEAD_BYTES
+        self._cache.put(message.id, message.topics[0], frame, num_bytes)
         return frame
 
     def _mesh_targets(self, message: Message) -> list[PeerId]:
-        """Return who gets a message that was judged: whoever brought a copy meanwhile has it."""
+        """Return the mesh members that need a validated message: those that have not sent a
+        copy."""
         return [
             peer
             for peer in self._meshes.members.get(message.topics[0], ())
-            if not self._offers.is_holder(peer, message.id)
-            and message.id not in self._unwanted.get(peer, ())
+            if not self._ihave.is_holder(peer, message.id)
+            and message.id not in self._idontwant.get(peer, ())
             and self._meshes.is_fit(peer)
         ]
 
-    def targets(self, topic: str) -> list[PeerId]:
-        """Return who gets an own message: the mesh, filled up to its degree at random, for an own
-        message must not wait for the mesh."""
+    def publish_targets(self, topic: str) -> list[PeerId]:
+        """Return the peers for an own message: the mesh, filled up at random to its degree, since
+        an own message must not wait for the mesh to form."""
         members = self._meshes.members.get(topic, {})
         found = [peer for peer in members if self._meshes.is_fit(peer)]
         others = [
             peer
-            for peer in self._peers.of(topic)
+            for peer in self._peers.subscribed_to(topic)
             if peer not in members and peer in self._peers.reachable and self._meshes.is_fit(peer)
         ]
         self._rng.shuffle(others)
@@ -371,50 +376,52 @@ class Mesh:
 
     def publish(self, message: Message, now: float) -> Forward:
         """Send an own message."""
-        self._blame.see(message.id, now)
-        return Forward(self.targets(message.topics[0]), self._keep(message))
+        self._duplicates.mark_seen(message.id, now)
+        return Forward(self.publish_targets(message.topics[0]), self._cache_frame(message))
 
     # Control
 
-    def _heed(self, peer: PeerId, rpc: Rpc, now: float) -> list[Event]:
-        """Heed the control part of an RPC, within what one peer may ask for."""
+    def _handle_control(self, peer: PeerId, rpc: Rpc, now: float) -> list[Event]:
+        """Process the control part of an RPC within the peer's budget."""
         if self._control.spend(peer, rpc):
             return [Misbehaviour(peer, Cause.CONTROL_SPAM)]
         if self._control.is_spent(peer):
             return []
         events: list[Event] = []
         for topic, ids in rpc.ihave[:FEW]:
-            events += self._offered(peer, topic, ids, now)
+            events += self._handle_ihave(peer, topic, ids, now)
         for ids in rpc.iwant[:FEW]:
-            events += self._wanted(peer, ids)
+            events += self._handle_iwant(peer, ids)
         for topic in rpc.graft[:FEW]:
-            events += self._meshes.grafted(topic, peer, now)
+            events += self._meshes.on_graft(topic, peer, now)
         for topic, seconds in rpc.prune[:FEW]:
-            self._meshes.pruned(topic, peer, seconds, now)
+            self._meshes.on_prune(topic, peer, seconds, now)
         for ids in rpc.idontwant[:FEW]:
-            unwanted = self._unwanted.setdefault(peer, set())
-            unwanted.update(self._control.heed(peer, ids))
+            unwanted = self._idontwant.setdefault(peer, set())
+            unwanted.update(self._control.accept_ids(peer, ids))
         return events
 
-    def _offered(self, peer: PeerId, topic: str, ids: Iterable[bytes], now: float) -> list[Event]:
-        """Ask for what we have not seen, of one peer a second."""
+    def _handle_ihave(
+        self, peer: PeerId, topic: str, ids: Iterable[bytes], now: float
+    ) -> list[Event]:
+        """Request unseen messages, each from one peer a second."""
         if topic not in self._meshes.members:
             return []
-        offered = self._control.heed(peer, ids)
+        offered = self._control.accept_ids(peer, ids)
         for key in offered:
-            if self.knows(key, now):
-                self._offers.note_holder(peer, key)
-        wanted = self._wants.offered(peer, offered, self, now)
+            if self.is_known(key, now):
+                self._ihave.add_holder(peer, key)
+        wanted = self._iwant.on_ihave(peer, offered, self, now)
         if not wanted:
             return []
-        self._wants.asked(peer, wanted, now)
+        self._iwant.on_iwant_sent(peer, wanted, now)
         return [SendRpc(peer, Rpc(iwant=[wanted]))]
 
-    def _wanted(self, peer: PeerId, ids: Iterable[bytes]) -> list[Event]:
-        """Send what is asked for and still cached, each message at most three times."""
+    def _handle_iwant(self, peer: PeerId, ids: Iterable[bytes]) -> list[Event]:
+        """Send requested messages that are still cached, each at most three times."""
         events: list[Event] = []
-        for key in self._control.heed(peer, ids):
-            frame = self._cache.frame(key)
+        for key in self._control.accept_ids(peer, ids):
+            frame = self._cache.get(key)
             if frame is not None and self._control.may_resend(peer, key):
                 events.append(Forward((peer,), frame))
         return events
@@ -422,29 +429,29 @@ class Mesh:
     # Heartbeat
 
     def heartbeat(self, now: float, busy: Container[PeerId] = ()) -> list[Event]:
-        """Tend the meshes, offer what was said lately, ask for what has not come.
+        """Run one heartbeat: maintain the meshes, send IHAVE, retry IWANT.
 
-        Peers in `busy` have messages waiting for them. An offer overtakes messages, so such a peer
-        would ask for what is on its way already, and the answers would make its queue longer.
+        Peers in `busy` have queued messages and get no IHAVE. It would overtake those messages, and
+        the peer would request some that are already queued, which makes its queue longer.
         """
-        sends = [*self._meshes.tend(now), *self._offer(busy), *self._ask_others(now)]
+        sends = [*self._meshes.maintain(now), *self._send_ihave(busy), *self._retry_iwant(now)]
         self._cache.shift()
-        self._offers.keep_only(self._peers.reachable, self._cache, self._judging)
+        self._ihave.retain(self._peers.reachable, self._cache, self._validating_ids)
         self._control.renew(self._cache)
-        self._unwanted.clear()
-        broken = self._wants.broken(self._peers.reachable, self, now)
-        self._wants.forget(now)
-        return [*merged(sends), *(Misbehaviour(peer, Cause.BROKEN_PROMISE) for peer in broken)]
+        self._idontwant.clear()
+        broken = self._iwant.broken_promises(self._peers.reachable, self, now)
+        self._iwant.expire(now)
+        return [*merge_sends(sends), *(Misbehaviour(peer, Cause.BROKEN_PROMISE) for peer in broken)]
 
-    def _offer(self, busy: Container[PeerId]) -> list[SendRpc]:
-        """Offer recent ids to peers outside the mesh, and in small swarms to all, once: it is the
-        quickest repair of a message that a full queue or a busy validator dropped."""
+    def _send_ihave(self, busy: Container[PeerId]) -> list[SendRpc]:
+        """Advertise recent ids to peers outside the mesh, and in small swarms to all peers, once.
+        That is the fastest repair after a full queue or a busy validator dropped a message."""
         sends = []
         for topic, ids in self._cache.window().items():
             members = self._meshes.members.get(topic)
             if members is None:
                 continue
-            peers = list(self._peers.of(topic))
+            peers = list(self._peers.subscribed_to(topic))
             if len(peers) > self._shape.degree_high:
                 outside = [peer for peer in peers if peer not in members]
                 count = max(self._shape.degree, len(outside) // 4)
@@ -454,16 +461,17 @@ class Mesh:
                     peer in self._peers.reachable
                     and peer not in busy
                     and self._meshes.is_fit(peer)
-                    and (news := self._offers.news(peer, ids[-_MAX_OFFERED:]))
+                    and (unseen := self._ihave.filter_unseen(peer, ids[-_MAX_IHAVE_IDS:]))
                 ):
-                    sends.append(SendRpc(peer, Rpc(ihave=[(topic, news)])))
+                    sends.append(SendRpc(peer, Rpc(ihave=[(topic, unseen)])))
         return sends
 
-    def _ask_others(self, now: float) -> list[SendRpc]:
-        """Ask for what has not come, or was dropped in our own trouble, of who else offered it."""
+    def _retry_iwant(self, now: float) -> list[SendRpc]:
+        """Request missing messages, and those dropped under load, from other peers that advertised
+        them."""
         sends = []
-        for peer, keys in self._wants.pending_iwant(self, now).items():
+        for peer, keys in self._iwant.pending_iwant(self, now).items():
             if peer in self._peers.reachable:
-                self._wants.asked_late(keys, now)
+                self._iwant.mark_requested(keys, now)
                 sends.append(SendRpc(peer, Rpc(iwant=[keys])))
         return sends

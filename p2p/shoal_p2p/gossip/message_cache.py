@@ -1,7 +1,8 @@
-"""The messages of the last heartbeats: offered, and given to peers that missed them. Pure.
+"""Caches messages of the last heartbeats, for IHAVE and for peers that missed them. Pure.
 
-A parsed message keeps all of the RPC alive that it came in: a small one in a megabyte of padding is
-a megabyte kept.  Here frames are kept, the same bytes that wait in the peers' queues.
+A parsed message keeps the whole RPC alive in which it arrived, so a small message in a megabyte of
+padding would hold a megabyte. The cache therefore holds encoded frames, which the peers' queues
+share.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from typing import Any, NamedTuple
 
 from shoal_base.bounded import QUEUE_BYTES
 
-OFFERED_BEATS = 3
-"""Heartbeats for which a message is offered (gossipsub's mcache_gossip)."""
-CACHED_BEATS = 5
-"""Heartbeats for which a message can be asked for (gossipsub's mcache_len)."""
+GOSSIP_HEARTBEATS = 3
+"""Heartbeats for which a message is advertised (gossipsub's mcache_gossip)."""
+CACHE_HEARTBEATS = 5
+"""Heartbeats for which a message can be requested (gossipsub's mcache_len)."""
 
 
 class _Cached(NamedTuple):
@@ -24,12 +25,12 @@ class _Cached(NamedTuple):
 
 
 class FrameCache:
-    """Frames by message id; the oldest go when there are too many bytes."""
+    """Frames by message id, limited in bytes; the oldest are evicted first."""
 
     def __init__(self, *, max_bytes: int = QUEUE_BYTES) -> None:
         self._frames: dict[bytes, _Cached] = {}
-        self._beats: deque[list[bytes]] = deque([[]])
-        """Message ids by the heartbeat in which each came, the newest first."""
+        self._heartbeats: deque[list[bytes]] = deque([[]])
+        """Message ids by the heartbeat of their arrival, the newest first."""
         self._max_bytes = max_bytes
         self.num_bytes = 0
 
@@ -39,36 +40,36 @@ class FrameCache:
     def __contains__(self, key: object) -> bool:
         return key in self._frames
 
-    def keep(self, key: bytes, topic: str, frame: Any, num_bytes: int) -> None:
-        """Keep the frame that sends a message, unless one is here."""
+    def put(self, key: bytes, topic: str, frame: Any, num_bytes: int) -> None:
+        """Add the frame of a message, unless it is cached already."""
         if key in self._frames:
             return
         self._frames[key] = _Cached(frame, topic, num_bytes)
         self.num_bytes += num_bytes
-        self._beats[0].append(key)
+        self._heartbeats[0].append(key)
         while self.num_bytes > self._max_bytes and len(self._frames) > 1:
             self._drop(next(iter(self._frames)))
 
-    def frame(self, key: bytes) -> Any:
-        """Return the frame that sends a message; None if it is no longer here."""
+    def get(self, key: bytes) -> Any:
+        """Return the frame of a message; None if it is no longer cached."""
         cached = self._frames.get(key)
         return None if cached is None else cached.frame
 
     def window(self) -> dict[str, list[bytes]]:
-        """Return by topic the ids of the messages to offer, the oldest first."""
+        """Return the ids to advertise by topic, the oldest first."""
         found: dict[str, list[bytes]] = {}
-        for beat in list(self._beats)[OFFERED_BEATS - 1 :: -1]:
+        for beat in list(self._heartbeats)[GOSSIP_HEARTBEATS - 1 :: -1]:
             for key in beat:
                 if (cached := self._frames.get(key)) is not None:
                     found.setdefault(cached.topic, []).append(key)
         return found
 
     def shift(self) -> None:
-        """Forget the oldest heartbeat's messages."""
-        if len(self._beats) == CACHED_BEATS:
-            for key in self._beats.pop():
+        """Drop the messages of the oldest heartbeat."""
+        if len(self._heartbeats) == CACHE_HEARTBEATS:
+            for key in self._heartbeats.pop():
                 self._drop(key)
-        self._beats.appendleft([])
+        self._heartbeats.appendleft([])
 
     def _drop(self, key: bytes) -> None:
         cached = self._frames.pop(key, None)

@@ -1,7 +1,7 @@
-"""Pubsub messages under StrictSign, ed25519 only: built, signed and checked here.
+"""Builds, signs and checks pubsub messages under StrictSign, with ed25519 keys only.
 
-py-libp2p verifies with whatever key a message brings, and raises on keys that are no keys; a
-peer id that contains its key leaves nothing to parse (pubsub spec, *Message Signing*).
+py-libp2p verifies with any key that a message contains, and raises on malformed keys. Here the key
+is taken from the peer id, so nothing needs to be parsed (pubsub spec, *Message Signing*).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SIGNING_PREFIX = b"libp2p-pubsub:"
 _SEQNO_BYTES = 8
 _MAX_PARTS = 4 * MANY
 _PART_BYTES = 2
-"""The least that a part takes: its tag and its length."""
+"""Minimum length of a part: its tag and its length."""
 
 
 def message_id(message: rpc_pb2.Message) -> bytes:
@@ -29,7 +29,7 @@ def message_id(message: rpc_pb2.Message) -> bytes:
 def sign_message(
     identity: Identity, id_bytes: bytes, topic: str, data: bytes, seqno: int
 ) -> rpc_pb2.Message:
-    """Return a signed message of this node."""
+    """Return a message signed by this node."""
     message = rpc_pb2.Message(
         from_id=id_bytes, data=data, seqno=seqno.to_bytes(_SEQNO_BYTES, "big"), topicIDs=[topic]
     )
@@ -38,8 +38,8 @@ def sign_message(
     return message
 
 
-def fault_of(message: rpc_pb2.Message, max_data_bytes: int) -> Reason | None:
-    """Return why a message breaks StrictSign or our caps; None if it holds."""
+def reject_reason(message: rpc_pb2.Message, max_data_bytes: int) -> Reason | None:
+    """Return why a message breaks StrictSign or a limit; None if it is authentic."""
     if len(message.data) > max_data_bytes:
         return Reason.OVERSIZE_MESSAGE
     if len(message.topicIDs) != 1:
@@ -60,17 +60,16 @@ def fault_of(message: rpc_pb2.Message, max_data_bytes: int) -> Reason | None:
             seqno=message.seqno,
             topicIDs=message.topicIDs,
         )
-    except UnicodeDecodeError:  # parsing does not check the text of proto2
+    except UnicodeDecodeError:  # protobuf does not check proto2 strings when parsing
         return Reason.MALFORMED_ENVELOPE
     signed = SIGNING_PREFIX + unsigned.SerializeToString()
     holds = signature_holds(message.signature, signed, public_key=public_key)
     return None if holds else Reason.BAD_SIGNATURE
 
 
-def refuse_hollow(rpc: rpc_pb2.RPC, num_bytes: int) -> None:
-    """Raise MalformedFrameError for an RPC of ten thousands of empty parts: two bytes each on the
-    wire, fifty in memory.
-    """
+def check_num_parts(rpc: rpc_pb2.RPC, num_bytes: int) -> None:
+    """Raise MalformedFrameError for an RPC with tens of thousands of empty parts: two bytes each on
+    the wire, fifty in memory."""
     if num_bytes < _PART_BYTES * _MAX_PARTS:
         return
     control = rpc.control

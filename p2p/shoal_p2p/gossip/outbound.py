@@ -1,7 +1,7 @@
-"""The queue of frames towards one peer: bounded in frames and bytes, control first.
+"""The queue of frames to one peer: limited in frames and bytes, control messages first.
 
-A small frame that finds nothing before it is written at once. Waking the writer for each was a
-twentieth of what a delivery costs.
+A small frame that finds the queue empty is written at once, because waking the writer task for each
+frame took a twentieth of the cost of a delivery.
 """
 
 from __future__ import annotations
@@ -15,33 +15,36 @@ import trio
 from shoal_p2p.gossip.codec import MAX_RPC_BYTES
 
 _PREFIX_BYTES = 4
-"""Longest length prefix, of an RPC of `MAX_RPC_BYTES`."""
+"""Longest length prefix of an RPC of `MAX_RPC_BYTES`."""
 _MAX_CONTROL_BYTES = MAX_RPC_BYTES
-"""Control has room of its own, so that a full queue of messages does not keep a PRUNE back."""
-_AT_ONCE_BYTES = 16 * 1024
-"""Largest frame that is written at once: a large one for each of eight peers would be half a
-millisecond in which nobody else runs."""
+"""Control messages have their own capacity, so that a queue full of messages does not delay a
+PRUNE."""
+_WRITE_NOW_BYTES = 16 * 1024
+"""Largest frame written at once. Writing a large one for each of eight peers would block the event
+loop for half a millisecond."""
 
 
-_WAITING_S = 1.0
-"""A peer is waited for this long before its silence says that it is gone."""
+_UNRESPONSIVE_S = 1.0
+"""A silent peer is presumed gone after its queue has waited for this long."""
 
 
-def usual_wait_s(waits: Sequence[tuple[float, float]]) -> float:
-    """Return the median of the peers' waits: of each how long its oldest message waits, and how
-    long it has said nothing.
+def median_wait_s(waits: Sequence[tuple[float, float]]) -> float:
+    """Return the median wait of the peers' queues, from pairs of seconds: how long a peer's oldest
+    message has waited, and how long the peer has been silent.
 
-    Peers that have said nothing for as long as they are waited for are gone, most likely: they are
-    left out, unless all of them are, until their connections are cut.
+    Peers that have been silent for as long as their queue has waited are probably gone. They do not
+    count, unless that applies to all of them, until they are disconnected.
     """
     alive = [
-        waited_s for waited_s, silent_s in waits if waited_s < _WAITING_S or silent_s < waited_s
+        waited_s
+        for waited_s, silent_s in waits
+        if waited_s < _UNRESPONSIVE_S or silent_s < waited_s
     ]
     return median(alive or [waited_s for waited_s, _ in waits] or [0.0])
 
 
-class _Lane:
-    """Frames of one kind, and their bytes."""
+class _FrameQueue:
+    """Frames of one kind, and their total length."""
 
     def __init__(self, max_frames: int, max_bytes: int) -> None:
         self.frames: deque[bytes] = deque()
@@ -51,7 +54,7 @@ class _Lane:
         self._max_frames = max_frames
         self._max_bytes = max_bytes
 
-    def has_room(self, size: int) -> bool:
+    def has_capacity(self, size: int) -> bool:
         return len(self.frames) < self._max_frames and self.num_bytes + size <= self._max_bytes
 
     def append(self, frame: bytes) -> None:
@@ -72,7 +75,7 @@ class _Lane:
 
 
 class OutboundQueue:
-    """Full means: the frame is refused; the caller decides whether to wait."""
+    """Frames to one peer. A full queue refuses a frame, and the caller decides whether to wait."""
 
     def __init__(
         self,
@@ -81,12 +84,12 @@ class OutboundQueue:
         max_bytes: int,
         write_now: Callable[[bytes], bool] = lambda _frame: False,
     ) -> None:
-        """`write_now` sends a frame if that needs no waiting; False says that it did not."""
+        """`write_now` sends a frame if that does not block, and returns whether it did."""
         self._write_now = write_now
         self._is_idle = False
-        """True while the writer has nothing to write."""
-        self._control = _Lane(max_frames, _MAX_CONTROL_BYTES)
-        self._data = _Lane(max_frames, max_bytes)
+        """True while the writer waits for frames."""
+        self._control = _FrameQueue(max_frames, _MAX_CONTROL_BYTES)
+        self._data = _FrameQueue(max_frames, max_bytes)
         self._is_closed = False
         self._changed = trio.Event()
 
@@ -95,33 +98,33 @@ class OutboundQueue:
 
     @property
     def num_data_bytes(self) -> int:
-        """Bytes of messages that wait to be written."""
+        """Bytes of messages that are queued."""
         return self._data.num_bytes
 
-    def waited_s(self, now: float) -> float:
-        """Return for how long the oldest message has waited, in seconds."""
+    def oldest_wait_s(self, now: float) -> float:
+        """Return how long the oldest message has been queued, in seconds."""
         return now - self._data.since[0] if self._data.since else 0.0
 
-    def has_room(self, size: int) -> bool:
-        """True if a message's frame of `size` bytes would be taken."""
-        return self._data.has_room(size)
+    def has_capacity(self, size: int) -> bool:
+        """Return whether a message frame of `size` bytes fits."""
+        return self._data.has_capacity(size)
 
     def push(self, frame: bytes, *, control: bool = False) -> bool:
-        """Queue an encoded frame; False if it was refused."""
-        lane = self._control if control else self._data
+        """Queue an encoded frame. False if it was refused."""
+        kind = self._control if control else self._data
         is_sendable = len(frame) <= MAX_RPC_BYTES + _PREFIX_BYTES
-        if self._is_closed or not is_sendable or not lane.has_room(len(frame)):
+        if self._is_closed or not is_sendable or not kind.has_capacity(len(frame)):
             return False
         is_first = self._is_idle and not len(self)
-        if is_first and len(frame) <= _AT_ONCE_BYTES and self._write_now(frame):
+        if is_first and len(frame) <= _WRITE_NOW_BYTES and self._write_now(frame):
             return True
-        lane.append(frame)
+        kind.append(frame)
         self._notify_all()
         return True
 
     async def pop(self, max_bytes: int) -> list[bytes]:
-        """Wait for the next frame, and return with it what else waits, up to `max_bytes` together;
-        none once the queue is closed."""
+        """Wait for frames and return the next ones, up to `max_bytes` together; empty once the
+        queue is closed."""
         while not self._is_closed and not len(self):
             self._is_idle = True
             await self._changed.wait()
@@ -129,21 +132,22 @@ class OutboundQueue:
         frames: list[bytes] = []
         room = max_bytes
         while len(self):
-            lane = self._control if self._control.frames else self._data
-            if frames and len(lane.frames[0]) > room:
+            kind = self._control if self._control.frames else self._data
+            if frames and len(kind.frames[0]) > room:
                 break
-            frames.append(lane.pop())
+            frames.append(kind.pop())
             room -= len(frames[-1])
         self._notify_all()
         return frames
 
-    async def wait_for_room(self, size: int) -> None:
+    async def wait_for_capacity(self, size: int) -> None:
         """Wait until `size` bytes fit, or the queue is closed. The caller sets a deadline."""
-        while not self._is_closed and not self.has_room(size):
+        while not self._is_closed and not self.has_capacity(size):
             await self._changed.wait()
 
     def close(self) -> None:
-        """Wake the writer and every waiting publisher; nothing more is taken."""
+        """Drop all frames, wake the writer and all waiting publishers, and refuse further
+        frames."""
         self._is_closed = True
         self._control.clear()
         self._data.clear()

@@ -1,7 +1,8 @@
-"""The table of reachable peers and the topics each is subscribed to. Pure.
+"""Keeps the reachable peers and their subscriptions. Pure.
 
-A peer's subscriptions come on the stream that it opened, ours go out on the one that we opened:
-either may exist without the other. Iteration is in the order of arrival, so that a seed is a run.
+A peer's subscriptions arrive on the stream that it opened; this node's leave on the one that it
+opened itself. Either can exist without the other. Iteration is in insertion order, so that a run is
+reproducible from its seed.
 """
 
 from __future__ import annotations
@@ -13,23 +14,23 @@ from shoal_wire.types import PeerId
 
 
 class PeerTable:
-    """Peers with an outgoing stream, and everybody's subscriptions, within the limits."""
+    """Peers with an outbound stream, and the subscriptions of all peers, within the limits."""
 
     def __init__(self, limits: GossipLimits) -> None:
         self._limits = limits
         self.reachable: dict[PeerId, bool] = {}
-        """Peers with an outgoing stream, and whether each understands IDONTWANT."""
+        """Peers with an outbound stream, and whether each supports IDONTWANT."""
         self.subscribers: dict[str, dict[PeerId, None]] = {}
         """Topics with at least one subscriber."""
         self.topics: dict[PeerId, tuple[str, ...]] = {}
-        """Peers that are subscribed to anything, with their topics."""
+        """Peers with at least one subscription, and their topics."""
 
-    def of(self, topic: str) -> Mapping[PeerId, None]:
+    def subscribed_to(self, topic: str) -> Mapping[PeerId, None]:
         """Return the subscribers of `topic`."""
         return self.subscribers.get(topic, {})
 
     def subscribe(self, peer: PeerId, topic: str) -> bool:
-        """Note a subscription; False if it is known, or not to be had."""
+        """Record a subscription. False if it is already known, or is refused."""
         topics = self.topics.get(peer, ())
         is_text = topic.isascii() and topic.isprintable()
         if (
@@ -44,7 +45,7 @@ class PeerTable:
         return True
 
     def unsubscribe(self, peer: PeerId, topic: str) -> None:
-        """Note that `peer` has left `topic`."""
+        """Record that `peer` has left `topic`."""
         if topic in (topics := self.topics.get(peer, ())):
             self.topics[peer] = tuple(one for one in topics if one != topic)
             if not self.topics[peer]:
@@ -55,6 +56,6 @@ class PeerTable:
                 del self.subscribers[topic]
 
     def forget_subscriptions(self, peer: PeerId) -> None:
-        """Note that nothing is known of what `peer` is subscribed to."""
+        """Forget all subscriptions of `peer`."""
         for topic in self.topics.get(peer, ()):
             self.unsubscribe(peer, topic)

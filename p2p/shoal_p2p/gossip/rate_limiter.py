@@ -1,11 +1,11 @@
-"""Limits how much of one peer's messages is read, and decides when a peer is flooding. Pure.
+"""Limits how much is read from each peer, and detects flooding. Pure.
 
-Buckets for each peer, and others, twice as large, for each network (`inbound_gate.prefix_of`), in
-which all of its peers are held back together but none is blamed.  *Pace* counts every message;
-beyond it the stream is simply not read for a while, and TCP holds the peer back.  *Waste* counts
-what brought nothing: copies, messages judged and not kept.  *Work* counts what judging took.
-A peer held back for its own waste, or for work that it made itself, for longer than a grace second
-is flooding.
+Each peer has token buckets. Each network (`inbound_gate.prefix_of`) has buckets of twice the size,
+which pause all of its peers together but blame none of them. *Pace* counts every message; above it
+the stream is not read for a while, and TCP slows the peer down. *Waste* counts messages without
+use: copies, and messages that were validated and not kept. *Work* counts the cost of validation. A
+peer is flooding if it is paused for its own waste, or for work caused by its own messages, for
+longer than a grace period of one second.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shoal_p2p.fair.buckets import Rate, TokenBucket
 from shoal_wire.types import PeerId
 
 _FORGIVE = 0.1
-"""Seconds of holding back forgotten in each second."""
+"""Seconds of pause forgiven in each second."""
 _NETWORK_SCALE = 2.0
 
 K = TypeVar("K", bound=str)
@@ -27,24 +27,26 @@ K = TypeVar("K", bound=str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FloodLimits:
-    """Rates of one peer. A node carries some hundred messages a second from all peers together."""
+    """Rates for one peer. A node carries a few hundred messages a second from all peers
+    together."""
 
     pace_per_second: float = 300.0
     pace_burst: float = 3000.0
     waste_per_second: float = 200.0
     waste_burst: float = 2000.0
     work_per_second: float = 0.2
-    """Seconds of work, by count (`shoal_p2p.intake.batch_decoder`), that a peer's messages may
-    make."""
+    """Seconds of validation work, as estimated by `shoal_p2p.intake.batch_decoder`, that a peer's
+    messages may cause."""
     work_burst: float = 0.9
-    """A full debt of it is paid in 4.5 s: a sender that waits for a window longer gives up."""
+    """A full debt of this size is repaid in 4.5 s. Senders give up waiting for a window after
+    that."""
     grace_s: float = 1.0
-    """Seconds held back for waste before it counts; from then on each second does."""
+    """Seconds of pause for waste that are free. Each further second counts as an offence."""
 
 
 @lru_cache(maxsize=8)
 def _rates(limits: FloodLimits, scale: float) -> tuple[Rate, Rate, Rate]:
-    """Return the rates of pace, waste and work, which all flows of a size share."""
+    """Return the rates of pace, waste and work, shared by all limits of one scale."""
     pace = Rate(burst=scale * limits.pace_burst, per_second=scale * limits.pace_per_second)
     waste = Rate(burst=scale * limits.waste_burst, per_second=scale * limits.waste_per_second)
     work = Rate(burst=scale * limits.work_burst, per_second=scale * limits.work_per_second)
@@ -52,15 +54,15 @@ def _rates(limits: FloodLimits, scale: float) -> tuple[Rate, Rate, Rate]:
 
 
 class PeerRateLimit:
-    """The buckets of one peer, and through it those of its network."""
+    """The buckets of one peer, together with those of its network."""
 
     __slots__ = (
         "_charged",
         "_grace_s",
-        "_held_at",
-        "_held_s",
         "_own_work",
         "_pace",
+        "_paused_at",
+        "_paused_s",
         "_waste",
         "_work",
         "network",
@@ -71,100 +73,100 @@ class PeerRateLimit:
         pace, waste, work = _rates(limits, scale)
         self._pace, self._waste = TokenBucket(pace, now), TokenBucket(waste, now)
         self._work, self._own_work = TokenBucket(work, now), TokenBucket(work, now)
-        self._held_s = 0.0
-        self._held_at = now
+        self._paused_s = 0.0
+        self._paused_at = now
         self._charged = 0
         self.network: PeerRateLimit | None = None
-        """The things it shares with the other peers of its network."""
+        """Limits shared by all peers of one IP network."""
 
     @property
-    def _flows(self) -> tuple[PeerRateLimit, ...]:
+    def _levels(self) -> tuple[PeerRateLimit, ...]:
         return (self,) if self.network is None else (self, self.network)
 
-    def arrived(self, num_messages: int, num_bytes: int, now: float) -> None:
-        """Count what was read."""
-        for flow in self._flows:
-            flow._pace.owe(num_messages + num_bytes / PIECE_BYTES, now)
+    def charge_read(self, num_messages: int, num_bytes: int, now: float) -> None:
+        """Charge messages and bytes that were read."""
+        for level in self._levels:
+            level._pace.owe(num_messages + num_bytes / PIECE_BYTES, now)
 
-    def wasted(self, units: float, now: float) -> None:
-        """Count what brought nothing; a first copy from each peer is no waste."""
-        for flow in self._flows if units else ():
-            flow._waste.owe(units, now)
+    def charge_waste(self, units: float, now: float) -> None:
+        """Charge wasted units. The first copy from each peer is no waste."""
+        for level in self._levels if units else ():
+            level._waste.owe(units, now)
 
-    def worked(self, seconds: float, now: float, *, own_message: bool) -> None:
-        """Count what judging a message cost; `own_message`: its author sent it itself."""
-        for flow in self._flows:
-            flow._work.owe(seconds, now)
+    def charge_work(self, seconds: float, now: float, *, own_message: bool) -> None:
+        """Charge the cost of validating a message. `own_message`: its author sent it directly."""
+        for level in self._levels:
+            level._work.owe(seconds, now)
         if own_message:
             self._own_work.owe(seconds, now)
 
     def wait_s(self, now: float) -> float:
-        """Return for how long the peer should not be read now."""
+        """Return how long the peer should not be read from now, in seconds."""
         longest_s = 0.0
-        for flow in self._flows:
-            for bucket in (flow._pace, flow._waste, flow._work):
+        for level in self._levels:
+            for bucket in (level._pace, level._waste, level._work):
                 wait_s = bucket.wait_s(0.0, now)
                 if wait_s > longest_s:
                     longest_s = wait_s
         return longest_s
 
     def is_to_blame(self, now: float) -> bool:
-        """Return whether the peer is held back for waste, or for work that it made itself.
+        """Return whether the peer is paused for waste, or for work caused by its own messages.
 
-        Who forwards what others made dear did nothing that it should not have.
+        A peer that forwards expensive messages of other authors is not to blame.
         """
         return self._waste.available(now) < 0.0 or self._own_work.available(now) < 0.0
 
-    def held(self, seconds: float, now: float) -> int:
-        """Say that the peer was held back for waste for `seconds`, until `now`.
+    def charge_pause(self, seconds: float, now: float) -> int:
+        """Record that reading was paused for waste for `seconds`, until `now`.
 
-        Returns how many offences that made: one a second, after the grace.
+        Returns the number of offences: one for each second beyond the grace period.
         """
-        idle = max(0.0, now - seconds - self._held_at)
-        self._held_s = max(0.0, self._held_s - idle * _FORGIVE) + seconds
-        self._held_at = now
-        due = int(max(0.0, self._held_s - self._grace_s))
-        fresh, self._charged = max(0, due - self._charged), due
-        return fresh
+        idle = max(0.0, now - seconds - self._paused_at)
+        self._paused_s = max(0.0, self._paused_s - idle * _FORGIVE) + seconds
+        self._paused_at = now
+        due = int(max(0.0, self._paused_s - self._grace_s))
+        new, self._charged = max(0, due - self._charged), due
+        return new
 
 
 class RateLimiter:
-    """The flows of all peers; outlives their streams, so reconnecting resets nothing."""
+    """The rate limits of all peers. They outlive connections, so reconnecting resets nothing."""
 
     def __init__(self, limits: FloodLimits) -> None:
         self._limits = limits
-        self._flows: BoundedDict[PeerId, PeerRateLimit] = BoundedDict()
+        self._peers: BoundedDict[PeerId, PeerRateLimit] = BoundedDict()
         self._authors: BoundedDict[PeerId, PeerRateLimit] = BoundedDict()
-        """Buckets of authors that have not been connected; no peer is in both."""
+        """Limits of authors that are not connected. No peer is in both tables."""
         self._networks: BoundedDict[str, PeerRateLimit] = BoundedDict()
         self._latest: tuple[PeerId, str | None, PeerRateLimit] | None = None
-        """The flow asked for last: of one RPC it is some three times."""
+        """The limit requested last: one RPC asks for it about three times."""
 
-    def flow(self, peer: PeerId, now: float, *, network: str | None = None) -> PeerRateLimit:
-        """Return a peer's flow; the least recently used is forgotten beyond a bound."""
+    def for_peer(self, peer: PeerId, now: float, *, network: str | None = None) -> PeerRateLimit:
+        """Return a peer's limit. Beyond a bound the least recently used one is forgotten."""
         latest = self._latest
         if latest is not None and latest[0] == peer and latest[1] == network:
             return latest[2]
         as_author = self._authors.pop(peer, None)
-        own = self._flows.use(peer, lambda: as_author or PeerRateLimit(self._limits, now))
+        own = self._peers.use(peer, lambda: as_author or PeerRateLimit(self._limits, now))
         own.network = (
             self._get(self._networks, network, now, _NETWORK_SCALE) if network is not None else None
         )
         self._latest = (peer, network, own)
         return own
 
-    def wasted_by_author(self, author: PeerId, units: float, now: float) -> None:
-        """Count what a peer's signature wasted, by whichever connection it came.
+    def charge_author(self, author: PeerId, units: float, now: float) -> None:
+        """Charge waste to the author that signed it, whichever connection delivered it.
 
-        It is held back for that where it is connected. Names that are not have a room of their own,
-        so that no number of them makes the gate forget a connection.
+        The author is paused for it when connected. Authors that are not connected have a table of
+        their own, so that no number of them evicts the limit of a connection.
         """
-        flow = self._flows.get(author)
-        if flow is None:
-            flow = self._get(self._authors, author, now, 1.0)
-        flow._waste.owe(units, now)  # its own: others of its network have no part in it
+        level = self._peers.get(author)
+        if level is None:
+            level = self._get(self._authors, author, now, 1.0)
+        level._waste.owe(units, now)  # not charged to its network
 
     def _get(
-        self, flows: BoundedDict[K, PeerRateLimit], key: K, now: float, scale: float
+        self, limits: BoundedDict[K, PeerRateLimit], key: K, now: float, scale: float
     ) -> PeerRateLimit:
-        return flows.use(key, lambda: PeerRateLimit(self._limits, now, scale))
+        return limits.use(key, lambda: PeerRateLimit(self._limits, now, scale))

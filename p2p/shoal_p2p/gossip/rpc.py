@@ -1,7 +1,7 @@
-"""The messages between peers of gossip, and the mesh's requests to its driver: plain values. Pure.
+"""Plain values: the RPCs between gossip peers, and the events from the mesh to its driver. Pure.
 
-`Rpc` is gossipsub's RPC (protocol versions 1.0 to 1.2); `codec.py` has its protobuf. The driver
-performs each `Event` in the order in which it gets them.
+`Rpc` is gossipsub's RPC (protocol versions 1.0 to 1.2); `codec.py` converts it to protobuf. The
+driver performs the events in order.
 """
 
 from __future__ import annotations
@@ -15,41 +15,41 @@ from shoal_wire.verdict import Verdict
 
 
 class Message(NamedTuple):
-    """One message, as its author signed it."""
+    """One message as signed by its author."""
 
     id: bytes
     """Author and sequence number, the default message id of pubsub."""
     author: PeerId
     """Empty if the message names no ed25519 key."""
     topics: tuple[str, ...]
-    """Valid messages have one."""
+    """Exactly one topic in a valid message."""
     data: bytes
     signed: Any = None
-    """The message as the driver verifies and sends it; the mesh only hands it on."""
+    """The message in the driver's form, for verifying and sending. The mesh only passes it on."""
     sent_s: float | None = None
-    """Time when its author sent it, by the author's clock in seconds; None if it does not say."""
+    """Time of sending by the author's clock, in seconds; None if unknown."""
 
 
 class Rpc(NamedTuple):
     """One RPC, or a part of a long one."""
 
     subscriptions: Sequence[tuple[str, bool]] = ()
-    """Topics, and whether the sender joins or leaves each."""
+    """Topics, and whether the sender joins (True) or leaves."""
     messages: Sequence[Message] = ()
     ihave: Sequence[tuple[str, Sequence[bytes]]] = ()
     iwant: Sequence[Sequence[bytes]] = ()
     graft: Sequence[str] = ()
     prune: Sequence[tuple[str, int]] = ()
-    """Topics, and for how many seconds the receiver must not graft."""
+    """Topics, and the back-off in seconds during which the receiver must not graft."""
     idontwant: Sequence[Sequence[bytes]] = ()
     num_bytes: int = 0
     """Length on the wire."""
-    num_left_out: int = 0
-    """Messages beyond the limit, which nobody looks at."""
+    num_skipped: int = 0
+    """Messages beyond the limit, which are not processed."""
 
     @property
     def id_lists(self) -> list[Sequence[bytes]]:
-        """The message ids that it names, by entry."""
+        """The lists of message ids in its control entries."""
         return [*(ids for _, ids in self.ihave), *self.iwant, *self.idontwant]
 
     @property
@@ -59,18 +59,18 @@ class Rpc(NamedTuple):
 
 
 class SendRpc(NamedTuple):
-    """Send subscriptions or control to a peer, before the messages that wait for it."""
+    """Send subscriptions or control messages to a peer, ahead of queued messages."""
 
     peer: PeerId
     rpc: Rpc
 
 
 class Forward(NamedTuple):
-    """Send a message to peers; one whose queue is full goes without."""
+    """Send a message to peers. A peer whose queue is full is skipped."""
 
     peers: Sequence[PeerId]
     frame: Any
-    """The message as the driver's `pack` made it."""
+    """The message as encoded by the driver's `pack`."""
 
 
 class MessageReceived(NamedTuple):
@@ -81,14 +81,14 @@ class MessageReceived(NamedTuple):
 
 
 class Validate(NamedTuple):
-    """Ask the topic's validator about an authentic message, then call `Mesh.judged`."""
+    """Run the topic's validator on an authentic message, then call `Mesh.on_verdict`."""
 
     peer: PeerId
     message: Message
 
 
 class JudgedMessage(NamedTuple):
-    """Tell the watch of a verdict; see `interface.Watch.on_verdict`."""
+    """Report a verdict to the scorer; see `interface.PeerScorer.on_verdict`."""
 
     forwarder: PeerId
     author: PeerId | None
@@ -96,7 +96,7 @@ class JudgedMessage(NamedTuple):
 
 
 class Misbehaviour(NamedTuple):
-    """Tell the watch of a peer's behaviour, which no verdict shows."""
+    """Report misbehaviour that is not a validation result to the scorer."""
 
     peer: PeerId
     cause: Cause
@@ -105,15 +105,15 @@ class Misbehaviour(NamedTuple):
 Event = SendRpc | Forward | MessageReceived | Validate | JudgedMessage | Misbehaviour
 
 
-def merged(sends: Sequence[SendRpc]) -> list[SendRpc]:
-    """Return one RPC for each peer, with the control of all that `sends` has for it."""
+def merge_sends(sends: Sequence[SendRpc]) -> list[SendRpc]:
+    """Return one RPC for each peer, with all its control messages in `sends`."""
     by_peer: dict[PeerId, list[Rpc]] = {}
     for peer, rpc in sends:
         by_peer.setdefault(peer, []).append(rpc)
-    return [SendRpc(peer, _joined(rpcs)) for peer, rpcs in by_peer.items()]
+    return [SendRpc(peer, _merge_rpcs(rpcs)) for peer, rpcs in by_peer.items()]
 
 
-def _joined(rpcs: Sequence[Rpc]) -> Rpc:
+def _merge_rpcs(rpcs: Sequence[Rpc]) -> Rpc:
     if len(rpcs) == 1:
         return rpcs[0]
     return Rpc(

@@ -1,4 +1,4 @@
-"""Nobody pays for what an honest node does: waste is charged to whoever could have known of it."""
+"""Honest nodes are not charged: waste is charged to the peer that could have known of it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ TIGHT = GossipSettings(
         max_validating_per_peer=64,
     )
 )
-"""A hundredth of what the node allows: what wastes anything at all shows at once."""
+"""A hundredth of the node's limits, so that any waste shows at once."""
 
 
 @asynccontextmanager
 async def swarm(count: int) -> AsyncIterator[list[TestNode]]:
-    """Nodes in one mesh, whose validators know a batch again."""
+    """Nodes in one mesh, whose validators recognise duplicates."""
     async with open_test_swarm(count, settings=TIGHT) as nodes:
         await join(nodes, TOPIC)
         for node in nodes:
@@ -39,12 +39,12 @@ async def swarm(count: int) -> AsyncIterator[list[TestNode]]:
 
 
 def _once():
-    heard: set[bytes] = set()
+    seen: set[bytes] = set()
 
     async def validate(data: bytes, _author: PeerId, _forwarder: PeerId) -> Verdict:
-        if data in heard:
+        if data in seen:
             return verdict(Reason.DUPLICATE)
-        heard.add(data)
+        seen.add(data)
         return ACCEPT
 
     return validate
@@ -54,7 +54,7 @@ def charged(nodes: list[TestNode]) -> set[tuple[PeerId, Cause]]:
     return {charge for node in nodes for charge in node.watch.charged}
 
 
-async def test_busy_valid_traffic_is_no_offence_of_who_forwards_it() -> None:
+async def test_busy_valid_traffic_is_not_charged() -> None:
     async with swarm(4) as nodes:
         for number in range(80):
             for node in nodes:
@@ -64,38 +64,38 @@ async def test_busy_valid_traffic_is_no_offence_of_who_forwards_it() -> None:
         )
         await trio.sleep(0.5)
         copies = [node.gossip.stats().pubsub.get("duplicate", 0) for node in nodes]
-        assert min(copies) > 80, "the mesh brings copies, or this shows nothing"
-        assert not any(node.gossip.stats().pubsub.get("held_back") for node in nodes)
+        assert min(copies) > 80, "without copies the test would show nothing"
+        assert not any(node.gossip.stats().pubsub.get("read_paused") for node in nodes)
         assert not charged(nodes)
 
 
-async def say(mouth: HostilePeer, data: list[bytes], first_number: int) -> None:
-    """Send one node messages of the mouth's own."""
-    author = mouth.host.identity
+async def send_messages(sender: HostilePeer, data: list[bytes], first_number: int) -> None:
+    """Send a node messages signed by the sender's host."""
+    author = sender.host.identity
     messages = [signed_by(author, TOPIC, each, first_number + at) for at, each in enumerate(data)]
-    await mouth.send_rpc(rpc_pb2.RPC(publish=messages))
+    await sender.send_rpc(rpc_pb2.RPC(publish=messages))
 
 
-async def test_one_batch_in_many_messages_is_its_authors_doing_and_no_forwarders() -> None:
+async def test_one_batch_in_many_messages_is_charged_to_its_author_alone() -> None:
     async with swarm(3) as nodes, AsyncExitStack() as stack:
         host = await stack.enter_async_context(open_test_host())
         for node in nodes:
             await host.dial(node.address)
-        mouths = [HostilePeer(host, node.peer_id) for node in nodes]
+        senders = [HostilePeer(host, node.peer_id) for node in nodes]
         for turn in range(1, 25):
             data = [b"%d/%d" % (turn, number) for number in range(4)]
             async with trio.open_nursery() as nursery:
-                for at, mouth in enumerate(mouths):
-                    nursery.start_soon(say, mouth, data, (turn * 10 + at) * 1000)
+                for at, sender in enumerate(senders):
+                    nursery.start_soon(send_messages, sender, data, (turn * 10 + at) * 1000)
             await trio.sleep(0.1)
         await until(lambda: charged(nodes))
-        await trio.sleep(1.0)  # whoever else is blamed may be so later
+        await trio.sleep(1.0)  # other peers might be charged later
         assert charged(nodes) == {(host.peer_id, Cause.FLOOD)}
         found = [node.gossip.stats().verdicts.get(Reason.DUPLICATE, 0) for node in nodes]
         assert sum(found) > 10
 
 
-async def test_who_waits_for_us_to_judge_what_it_brought_breaks_no_promise() -> None:
+async def test_a_full_validation_queue_breaks_no_promise() -> None:
     few = GossipSettings(limits=GossipLimits(max_validating_per_peer=2))
     async with open_test_swarm(1, settings=few) as (node,), open_test_host() as other:
 
@@ -105,13 +105,13 @@ async def test_who_waits_for_us_to_judge_what_it_brought_breaks_no_promise() -> 
 
         await node.gossip.subscribe(TOPIC, never)
         await other.dial(node.address)
-        wants, promised = node.gossip._mesh._wants, other.peer_id
-        knows_nothing: Any = SimpleNamespace(knows=lambda _key, _now: False)
-        wants.asked(promised, [b"asked for before"], trio.current_time())
-        mouth = HostilePeer(other, node.peer_id)
-        await say(mouth, [b"%d" % number for number in range(3)], 1)
-        await until(lambda: promised in wants._unread)
-        seconds, at = wants._unread[promised]
-        wants._unread[promised] = (seconds, at + 60.0)
+        iwant, promised = node.gossip._mesh._iwant, other.peer_id
+        knows_nothing: Any = SimpleNamespace(is_known=lambda _key, _now: False)
+        iwant.on_iwant_sent(promised, [b"asked for before"], trio.current_time())
+        sender = HostilePeer(other, node.peer_id)
+        await send_messages(sender, [b"%d" % number for number in range(3)], 1)
+        await until(lambda: promised in iwant._read_pauses)
+        seconds, at = iwant._read_pauses[promised]
+        iwant._read_pauses[promised] = (seconds, at + 60.0)
         later = at + 60.0
-        assert wants.broken({promised}, knows_nothing, later) == []
+        assert iwant.broken_promises({promised}, knows_nothing, later) == []

@@ -1,4 +1,4 @@
-"""Whoever has shown that it has a message is sent no copy of it."""
+"""A peer that is known to have a message is sent no copy of it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT
-from tests.p2p.gossip.bench import TOPIC, A, B, C, forwarded, said
-from tests.p2p.gossip.test_mesh import meshed
+from tests.p2p.gossip.mesh_fixture import TOPIC, A, B, C, a_message, forwarded
+from tests.p2p.gossip.test_mesh import mesh_with
 
 ELSEWHERE = PeerId("elsewhere")
 
@@ -16,22 +16,22 @@ ELSEWHERE = PeerId("elsewhere")
     ("who", "says", "beats", "goes_to"),
     [
         (B, "a copy", 0, [C]),
-        (B, "a copy", 2, [C]),  # judging may take longer than a heartbeat
+        (B, "a copy", 2, [C]),  # validation may take longer than a heartbeat
         (C, "an offer", 0, [B]),
         (B, "another message", 0, [B, C]),
     ],
 )
-def test_who_has_shown_that_it_has_what_is_judged_gets_none(
+def test_a_peer_known_to_have_a_message_gets_no_copy(
     who: PeerId, says: str, beats: int, goes_to: list[PeerId]
 ) -> None:
-    bench = meshed(A, B, C)
-    brought = said(author=ELSEWHERE)
-    bench.say(A, messages=[brought])
+    node = mesh_with(A, B, C)
+    brought = a_message(author=ELSEWHERE)
+    node.receive(A, messages=[brought])
     if says == "an offer":
-        bench.say(who, ihave=[(TOPIC, [brought.id])])
+        node.receive(who, ihave=[(TOPIC, [brought.id])])
     else:
-        copy = brought if says == "a copy" else said(2, author=ELSEWHERE)
-        bench.say(who, messages=[copy])
-    bench.beat(beats)
-    judged = bench.mesh.judged(A, brought, ACCEPT, bench.now)
+        copy = brought if says == "a copy" else a_message(2, author=ELSEWHERE)
+        node.receive(who, messages=[copy])
+    node.heartbeat(beats)
+    judged = node.mesh.on_verdict(A, brought, ACCEPT, node.now)
     assert sorted(peer for peer, _ in forwarded(judged)) == goes_to

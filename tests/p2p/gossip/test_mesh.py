@@ -1,4 +1,4 @@
-"""Gossipsub by itself: what comes in, at which time, and what comes out."""
+"""Gossipsub without I/O: inputs with their times, and the resulting events."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from shoal_p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
 from shoal_p2p.reputation.scoring import Cause
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Reason, verdict
-from tests.p2p.gossip.bench import (
+from tests.p2p.gossip.mesh_fixture import (
     ME,
     TOPIC,
     A,
     B,
-    Bench,
     C,
-    Swarm,
+    MeshFixture,
+    MeshNetwork,
+    a_message,
     charges,
     forgery,
     forwarded,
     of,
-    said,
     sent,
 )
 
@@ -37,121 +37,121 @@ DISTRUSTED = -20.0
 IN_VAIN = verdict(Reason.BUSY)
 
 
-def meshed(*peers: PeerId, settings: GossipSettings | None = None) -> Bench:
-    """Return a bench whose mesh is `peers`, each of which grafts."""
-    bench = Bench(settings)
-    bench.join()
-    bench.meet(*peers)
+def mesh_with(*peers: PeerId, settings: GossipSettings | None = None) -> MeshFixture:
+    """Return a fixture whose mesh consists of `peers`; each of them grafts."""
+    node = MeshFixture(settings)
+    node.join()
+    node.connect(*peers)
     for peer in peers:
-        bench.say(peer, graft=[TOPIC])
-    assert bench.members == set(peers)
-    return bench
+        node.receive(peer, graft=[TOPIC])
+    assert node.members == set(peers)
+    return node
 
 
 # Members
 
 
-def test_a_small_mesh_grafts_who_subscribes_and_a_heartbeat_fills_it() -> None:
-    bench = Bench()
-    bench.join()
-    events = bench.meet(*MANY)
+def test_a_small_mesh_grafts_new_subscribers_and_a_heartbeat_fills_it() -> None:
+    node = MeshFixture()
+    node.join()
+    events = node.connect(*MANY)
     shape = MeshSettings()
     assert [peer for peer, _ in sent(events, "graft")] == MANY[: shape.degree_low]
-    bench.mesh.closed(MANY[0])
-    grafted = sent(bench.beat(), "graft")
+    node.mesh.on_stream_closed(MANY[0])
+    grafted = sent(node.heartbeat(), "graft")
     assert len(grafted) == shape.degree - shape.degree_low + 1
-    assert len(bench.members) == shape.degree
-    assert MANY[0] not in bench.members
+    assert len(node.members) == shape.degree
+    assert MANY[0] not in node.members
 
 
-def test_who_joins_late_grafts_up_to_the_degree_and_who_leaves_prunes() -> None:
-    bench = Bench()
-    bench.meet(*MANY)
-    joined = bench.join()
-    members = set(bench.members)
+def test_joining_grafts_up_to_the_degree_and_leaving_prunes() -> None:
+    node = MeshFixture()
+    node.connect(*MANY)
+    joined = node.join()
+    members = set(node.members)
     assert len(members) == MeshSettings().degree
     assert {peer for peer, _ in sent(joined, "subscriptions")} == set(MANY)
-    left = bench.mesh.leave(TOPIC, 1.0)
+    left = node.mesh.leave(TOPIC, 1.0)
     assert sent(left, "subscriptions") == [(peer, (TOPIC, False)) for peer in MANY]
     assert dict(sent(left, "prune")) == dict.fromkeys(members, (TOPIC, LEAVE_BACKOFF_S))
-    again = {peer for peer, _ in sent(bench.mesh.join(TOPIC, 2.0), "graft")}
+    again = {peer for peer, _ in sent(node.mesh.join(TOPIC, 2.0), "graft")}
     assert not again & members, "their back-off lasts"
 
 
 def test_a_full_mesh_prunes_the_lowest_scores() -> None:
-    bench = Bench()
-    bench.join()
-    bench.meet(*MANY, is_dialled=True)
+    node = MeshFixture()
+    node.join()
+    node.connect(*MANY, is_dialled=True)
     for peer in MANY:
-        bench.say(peer, graft=[TOPIC])
-    assert bench.members == set(MANY)
+        node.receive(peer, graft=[TOPIC])
+    assert node.members == set(MANY)
     degree = MeshSettings().degree
-    bench.scores = dict.fromkeys(MANY[degree:], -1.0)
-    pruned = {peer for peer, _ in sent(bench.beat(), "prune")}
+    node.scores = dict.fromkeys(MANY[degree:], -1.0)
+    pruned = {peer for peer, _ in sent(node.heartbeat(), "prune")}
     assert pruned == set(MANY[degree:])
-    assert bench.members == set(MANY[:degree])
+    assert node.members == set(MANY[:degree])
 
 
-def test_who_is_distrusted_is_pruned_refused_and_told_nothing() -> None:
-    bench = meshed(A, B)
-    bench.scores[A] = DISTRUSTED
-    assert forwarded([bench.mesh.publish(said(author=ME), 0.0)]) == [(B, b"me/1")]
-    events = bench.beat()
+def test_a_peer_below_the_gossip_threshold_is_pruned_and_gets_nothing() -> None:
+    node = mesh_with(A, B)
+    node.scores[A] = DISTRUSTED
+    assert forwarded([node.mesh.publish(a_message(author=ME), 0.0)]) == [(B, b"me/1")]
+    events = node.heartbeat()
     assert sent(events, "prune") == [(A, (TOPIC, PRUNE_BACKOFF_S))]
     assert [peer for peer, _ in sent(events, "ihave")] == [B]
-    assert bench.members == {B}
-    bench.scores[C] = DISTRUSTED
-    assert sent(bench.meet(C), "graft") == []
-    assert sent(bench.say(C, graft=[TOPIC]), "prune") == [(C, (TOPIC, PRUNE_BACKOFF_S))]
-    bench.scores.clear()
-    told = forwarded([bench.mesh.publish(said(2, author=ME), 2.0)])
-    assert {peer for peer, _ in told} == {A, B, C}, "trusted again"
+    assert node.members == {B}
+    node.scores[C] = DISTRUSTED
+    assert sent(node.connect(C), "graft") == []
+    assert sent(node.receive(C, graft=[TOPIC]), "prune") == [(C, (TOPIC, PRUNE_BACKOFF_S))]
+    node.scores.clear()
+    receivers = forwarded([node.mesh.publish(a_message(2, author=ME), 2.0)])
+    assert {peer for peer, _ in receivers} == {A, B, C}, "trusted again"
 
 
-@pytest.mark.parametrize(("told_s", "kept_s"), [(5, 5), (2**63, 600)])
-def test_who_is_pruned_grafts_after_the_back_off_it_was_told_if_that_ends(
-    told_s: int, kept_s: int
+@pytest.mark.parametrize(("backoff_s", "expected_s"), [(5, 5), (2**63, 600)])
+def test_a_received_back_off_is_respected_up_to_the_maximum(
+    backoff_s: int, expected_s: int
 ) -> None:
-    bench = meshed(A)
-    bench.say(A, prune=[(TOPIC, told_s)])
-    assert bench.members == set()
-    assert sent(bench.beat(kept_s - 1), "graft") == []
-    assert sent(bench.beat(2), "graft") == [(A, TOPIC)]
+    node = mesh_with(A)
+    node.receive(A, prune=[(TOPIC, backoff_s)])
+    assert node.members == set()
+    assert sent(node.heartbeat(expected_s - 1), "graft") == []
+    assert sent(node.heartbeat(2), "graft") == [(A, TOPIC)]
 
 
 @pytest.mark.parametrize(("after_s", "excused"), [(1.0, 1), (10.0, 0)])
 def test_one_graft_that_may_have_crossed_a_prune_is_excused(after_s: float, excused: int) -> None:
-    bench = meshed(A)
-    bench.scores[A] = DISTRUSTED
-    bench.beat()
-    bench.scores[A] = 0.0
-    bench.now += after_s
-    charged = [charges(bench.say(A, graft=[TOPIC])) for _ in range(3)]
+    node = mesh_with(A)
+    node.scores[A] = DISTRUSTED
+    node.heartbeat()
+    node.scores[A] = 0.0
+    node.now += after_s
+    charged = [charges(node.receive(A, graft=[TOPIC])) for _ in range(3)]
     offence = [(A, Cause.BROKEN_BACKOFF)]
     assert charged == [[]] * excused + [offence] * (3 - excused)
-    bench.now = 1.0 + PRUNE_BACKOFF_S + after_s - 2.0
-    assert charges(bench.say(A, graft=[TOPIC])) == [], "the ends count in whole seconds"
+    node.now = 1.0 + PRUNE_BACKOFF_S + after_s - 2.0
+    assert charges(node.receive(A, graft=[TOPIC])) == [], "the ends count in whole seconds"
 
 
 def test_one_graft_of_a_new_connection_into_an_older_back_off_is_excused() -> None:
-    bench = meshed(A)
-    bench.scores[A] = DISTRUSTED
-    bench.beat()
-    bench.scores[A] = 0.0
+    node = mesh_with(A)
+    node.scores[A] = DISTRUSTED
+    node.heartbeat()
+    node.scores[A] = 0.0
     offence = [(A, Cause.BROKEN_BACKOFF)]
-    for _ in range(3):  # it may be started again any number of times
-        bench.now += 7.0
-        bench.mesh.closed(A)
-        bench.mesh.unreads(A)
-        bench.meet(A)
-        assert charges(bench.say(A, graft=[TOPIC])) == []
-        assert A not in bench.members, "and yet it waits"
-        assert charges(bench.say(A, graft=[TOPIC])) == offence, "it was told"
+    for _ in range(3):  # it may restart any number of times
+        node.now += 7.0
+        node.mesh.on_stream_closed(A)
+        node.mesh.on_reading_ended(A)
+        node.connect(A)
+        assert charges(node.receive(A, graft=[TOPIC])) == []
+        assert A not in node.members, "the back-off still holds"
+        assert charges(node.receive(A, graft=[TOPIC])) == offence, "it knows the back-off"
 
 
-def test_restarts_alone_cost_nobody_anything() -> None:
+def test_restarts_are_not_charged() -> None:
     names = [f"n{n}" for n in range(10)]
-    swarm = Swarm(names, seed=3)
+    swarm = MeshNetwork(names, seed=3)
     swarm.connect_all(names, names)
     swarm.pass_time(30)
     for _ in range(20):
@@ -159,47 +159,47 @@ def test_restarts_alone_cost_nobody_anything() -> None:
         for name in names[1:]:
             swarm.connect("n0", name)
         swarm.pass_time(20)
-        assert swarm.mesh_of("n0"), "somebody takes it in"
+        assert swarm.members_of("n0"), "some peer grafts it"
     assert swarm.charged == []
 
 
-def test_a_full_mesh_takes_in_only_whom_this_node_dialled() -> None:
+def test_a_full_mesh_accepts_only_peers_that_this_node_dialled() -> None:
     shape = MeshSettings()
-    bench = meshed(*MANY[: shape.degree_high])
+    node = mesh_with(*MANY[: shape.degree_high])
     stranger, friend = MANY[-2:]
-    bench.meet(stranger)
-    assert sent(bench.say(stranger, graft=[TOPIC]), "prune") == [
+    node.connect(stranger)
+    assert sent(node.receive(stranger, graft=[TOPIC]), "prune") == [
         (stranger, (TOPIC, PRUNE_BACKOFF_S))
     ]
-    bench.meet(friend, is_dialled=True)
-    assert sent(bench.say(friend, graft=[TOPIC]), "prune") == []
-    assert bench.members == {*MANY[: shape.degree_high], friend}
+    node.connect(friend, is_dialled=True)
+    assert sent(node.receive(friend, graft=[TOPIC]), "prune") == []
+    assert node.members == {*MANY[: shape.degree_high], friend}
     member = MANY[0]
-    assert sent(bench.say(member, graft=[TOPIC]), "prune") == [], "who is in says so again"
+    assert sent(node.receive(member, graft=[TOPIC]), "prune") == [], "a member may graft again"
 
 
-@pytest.mark.parametrize("first", ["honest", "strangers", "nobody"])
+@pytest.mark.parametrize("first", ["honest", "strangers", "neither"])
 @pytest.mark.parametrize("num_strangers", [20, 60])
-def test_silent_strangers_leave_no_node_without_an_honest_member(
+def test_silent_unknown_peers_leave_each_mesh_an_honest_member(
     num_strangers: int, first: str
 ) -> None:
-    """Each honest node has dialled four others, each stranger all of the honest ones."""
+    """Each honest node dialled four others; each unknown peer dialled all honest nodes."""
     honest = [PeerId(f"h{n}") for n in range(20)]
     strangers = [PeerId(f"s{n}") for n in range(num_strangers)]
-    swarm = Swarm([*honest, *strangers], seed=5)
+    swarm = MeshNetwork([*honest, *strangers], seed=5)
     for name in honest:
-        swarm.benches[name].ranks = dict.fromkeys(honest, 1.0)  # for what each has brought
+        swarm.nodes[name].ranks = dict.fromkeys(honest, 1.0)  # for their deliveries
     own = [(name, honest[(n + step) % 20]) for n, name in enumerate(honest) for step in FAR]
     foreign = [(stranger, name) for stranger in strangers for name in honest]
     pairs = foreign + own if first == "strangers" else own + foreign
-    if first == "nobody":
+    if first == "neither":
         random.Random(7).shuffle(pairs)
     for name, other in pairs:
         swarm.connect(name, other)
     alone = looked = 0
     for _ in range(120):
         swarm.pass_time(1)
-        alone += sum(not swarm.mesh_of(name) & set(honest) for name in honest)
+        alone += sum(not swarm.members_of(name) & set(honest) for name in honest)
         looked += len(honest)
     assert alone <= looked / 100
 
@@ -207,93 +207,93 @@ def test_silent_strangers_leave_no_node_without_an_honest_member(
 FAR = (1, 3, 7, 12)
 
 
-def test_of_equal_scores_those_stay_that_brought_most() -> None:
+def test_of_equal_scores_the_highest_ranked_stay() -> None:
     shape = MeshSettings()
     for seed in range(10):
-        bench = Bench(seed=seed)
-        bench.join()
+        node = MeshFixture(seed=seed)
+        node.join()
         for peer in MANY:
-            bench.meet(peer, is_dialled=True)
-            bench.say(peer, graft=[TOPIC])
-        bench.ranks = {peer: 1.0 + number for number, peer in enumerate(MANY[:9])}
-        bench.beat()
-        assert len(bench.members) == shape.degree
-        assert set(MANY[9 - shape.degree_score : 9]) <= bench.members
+            node.connect(peer, is_dialled=True)
+            node.receive(peer, graft=[TOPIC])
+        node.ranks = {peer: 1.0 + number for number, peer in enumerate(MANY[:9])}
+        node.heartbeat()
+        assert len(node.members) == shape.degree
+        assert set(MANY[9 - shape.degree_score : 9]) <= node.members
 
 
-def test_of_the_last_members_that_a_node_dialled_none_is_pruned_and_missing_ones_are_grafted() -> (
-    None
-):
+def test_the_last_dialled_members_stay_and_missing_ones_are_grafted() -> None:
     shape = MeshSettings()
-    bench = Bench()
-    bench.join()
+    node = MeshFixture()
+    node.join()
     friends, strangers = MANY[:4], MANY[4:]
-    bench.meet(*strangers)
-    bench.beat()
-    bench.ranks = dict.fromkeys(strangers, 1.0)
-    bench.meet(*friends, is_dialled=True)
+    node.connect(*strangers)
+    node.heartbeat()
+    node.ranks = dict.fromkeys(strangers, 1.0)
+    node.connect(*friends, is_dialled=True)
     for _ in range(60):
-        bench.beat()
-        assert len(bench.members & set(friends)) >= shape.degree_out
+        node.heartbeat()
+        assert len(node.members & set(friends)) >= shape.degree_out
 
 
 def test_a_new_prune_excuses_a_graft_again() -> None:
-    bench = meshed(A)
+    node = mesh_with(A)
     for _ in range(2):
-        bench.scores[A] = DISTRUSTED
-        bench.beat()
-        bench.scores[A] = 0.0
-        assert charges(bench.say(A, graft=[TOPIC])) == []
-        bench.now += PRUNE_BACKOFF_S + 1.0
-        bench.say(A, graft=[TOPIC])
-        assert bench.members == {A}
+        node.scores[A] = DISTRUSTED
+        node.heartbeat()
+        node.scores[A] = 0.0
+        assert charges(node.receive(A, graft=[TOPIC])) == []
+        node.now += PRUNE_BACKOFF_S + 1.0
+        node.receive(A, graft=[TOPIC])
+        assert node.members == {A}
 
 
 def test_equal_scores_do_not_fill_the_mesh() -> None:
-    """Opportunistic grafting would add two random peers at each heartbeat, up to everybody."""
+    """Opportunistic grafting would add two random peers at each heartbeat, until all are
+    members."""
     shape = MeshSettings(degree=1, degree_low=1, degree_high=5)
-    bench = Bench(GossipSettings(mesh=shape))
-    bench.join()
-    bench.meet(*MANY)
-    bench.beat(100)
-    assert len(bench.members) <= 2
+    node = MeshFixture(GossipSettings(mesh=shape))
+    node.join()
+    node.connect(*MANY)
+    node.heartbeat(100)
+    assert len(node.members) <= 2
 
 
 @pytest.mark.parametrize("size", [4, 6, 12])
-def test_halves_that_meet_again_become_one_mesh(size: int) -> None:
-    """Five times over: in one of sixty swarms of four and four somebody has to wait longer."""
+def test_halves_merge_into_one_mesh_after_a_partition(size: int) -> None:
+    """Runs five seeds: in one of sixty swarms of four and four, some node waits longer."""
     linked = sum(_linked_again(size, seed) for seed in range(5))
     assert linked >= 0.95 * 5 * 2 * size
 
 
 def _linked_again(size: int, seed: int) -> int:
-    """Part two halves, let them meet, and return how many have one of the other in their mesh."""
+    """Partition a swarm, reconnect it, and return how many nodes have a member from the other
+    half."""
     left, right = ([f"{side}{n}" for n in range(size)] for side in "lr")
-    swarm = Swarm([*left, *right, "meeting"], seed=100 * seed)
-    # As after a minute apart: each half full of its own, and one side with the bootstrap.
+    swarm = MeshNetwork([*left, *right, "meeting"], seed=100 * seed)
+    # As after a minute of partition: each half has full meshes, and one has the bootstrap peer.
     swarm.connect_all(left, left)
     swarm.connect_all([*right, "meeting"], [*right, "meeting"])
     swarm.pass_time(60)
     swarm.connect_all(left, [*right, "meeting"])
     swarm.pass_time(1.5 * MIX_EVERY_S + 2)
     sides = ((left, right), (right, left))
-    return sum(bool(swarm.mesh_of(name) & set(far)) for near, far in sides for name in near)
+    return sum(bool(swarm.members_of(name) & set(far)) for near, far in sides for name in near)
 
 
-def test_mixing_keeps_meshes_at_their_size_and_offends_nobody() -> None:
+def test_mixing_keeps_mesh_sizes_and_is_not_charged() -> None:
     names, shape = [f"n{n}" for n in range(24)], MeshSettings()
-    swarm = Swarm(names, seed=1)
+    swarm = MeshNetwork(names, seed=1)
     swarm.connect_all(names, names)
     swarm.pass_time(5)
-    before = {name: swarm.mesh_of(name) for name in names}
+    before = {name: swarm.members_of(name) for name in names}
     swarm.pass_time(300)
-    sizes = {name: len(swarm.mesh_of(name)) for name in names}
+    sizes = {name: len(swarm.members_of(name)) for name in names}
     assert max(sizes.values()) <= shape.degree_high
     assert sum(sizes.values()) / len(sizes) < shape.degree + 1
-    assert any(swarm.mesh_of(name) != before[name] for name in names)
-    for _ in range(3):  # who has just been left is short of one until its next heartbeats
+    assert any(swarm.members_of(name) != before[name] for name in names)
+    for _ in range(3):  # a node that was just pruned lacks a member until its next heartbeats
         swarm.pass_time(1)
-        sizes = {name: max(size, len(swarm.mesh_of(name))) for name, size in sizes.items()}
+        sizes = {name: max(size, len(swarm.members_of(name))) for name, size in sizes.items()}
     assert min(sizes.values()) >= shape.degree_low
     assert swarm.charged == []
 
@@ -302,155 +302,155 @@ def test_mixing_keeps_meshes_at_their_size_and_offends_nobody() -> None:
 
 
 def test_subscriptions_are_bounded() -> None:
-    bench = Bench()
+    node = MeshFixture()
     odd = ["x" * 10_000, "bell\a", "gr\u00fc\u00dfe"]
     topics = [*odd, *(f"/t/{number}" for number in range(5000))]
-    bench.say(A, subscriptions=[(topic, True) for topic in topics])
-    assert list(bench.mesh.topics[A]) == topics[3:67]
-    bench.say(A, subscriptions=[("/t/0", False), ("/never", False), ("/t/4000", True)])
-    assert bench.mesh.topics[A][-1] == "/t/4000"
-    assert len(bench.mesh.topics[A]) == 64
-    bench.mesh.unreads(A)
-    assert bench.mesh.subscribers == {}
-    assert bench.mesh.topics == {}
+    node.receive(A, subscriptions=[(topic, True) for topic in topics])
+    assert list(node.mesh.topics[A]) == topics[3:67]
+    node.receive(A, subscriptions=[("/t/0", False), ("/never", False), ("/t/4000", True)])
+    assert node.mesh.topics[A][-1] == "/t/4000"
+    assert len(node.mesh.topics[A]) == 64
+    node.mesh.on_reading_ended(A)
+    assert node.mesh.subscribers == {}
+    assert node.mesh.topics == {}
 
 
 # Messages
 
 
 def test_copies_are_judged_once() -> None:
-    bench = meshed(A, B)
-    events = bench.say(A, messages=[said()] * 8) + bench.say(B, messages=[said()])
+    node = mesh_with(A, B)
+    events = node.receive(A, messages=[a_message()] * 8) + node.receive(B, messages=[a_message()])
     assert len(of(Validate, events)) == 1
-    assert bench.mesh.counts["duplicate"] == 8
-    bench.mesh.judged(A, said(), verdict(Reason.TOO_OLD), bench.now)
-    assert of(Validate, bench.say(B, messages=[said()])) == []
-    bench.now += GossipLimits().seen_ttl_s
-    assert len(of(Validate, bench.say(B, messages=[said()]))) == 1
+    assert node.mesh.counts["duplicate"] == 8
+    node.mesh.on_verdict(A, a_message(), verdict(Reason.TOO_OLD), node.now)
+    assert of(Validate, node.receive(B, messages=[a_message()])) == []
+    node.now += GossipLimits().seen_ttl_s
+    assert len(of(Validate, node.receive(B, messages=[a_message()]))) == 1
 
 
 def test_forgery_does_not_shut_out_the_real_message() -> None:
-    bench = meshed(A, B)
-    bad = forgery(said())
-    events = bench.say(A, messages=[bad, said(), bad])
+    node = mesh_with(A, B)
+    bad = forgery(a_message())
+    events = node.receive(A, messages=[bad, a_message(), bad])
     (bad_one,) = of(JudgedMessage, events)
     assert bad_one == JudgedMessage(A, None, verdict(Reason.BAD_SIGNATURE))
     assert [one.message.data for one in of(Validate, events)] == [b""]
-    assert len(of(Validate, bench.say(A, messages=[forgery(said(2)), said(2)]))) == 1
+    assert len(of(Validate, node.receive(A, messages=[forgery(a_message(2)), a_message(2)]))) == 1
 
 
 def test_message_in_my_name_is_dropped() -> None:
-    bench = meshed(A, B)
-    assert bench.bring(A, said(author=ME)) == []
-    assert bench.mesh.counts["own_echo"] == 1
+    node = mesh_with(A, B)
+    assert node.deliver(A, a_message(author=ME)) == []
+    assert node.mesh.counts["own_echo"] == 1
 
 
 def test_a_message_of_another_topic_is_waste() -> None:
     settings = replace(GossipLimits().flood, waste_burst=10.0)
-    bench = meshed(A, settings=GossipSettings(limits=GossipLimits(flood=settings)))
-    events = bench.say(A, messages=[said(number, topic="/other") for number in range(12)])
+    node = mesh_with(A, settings=GossipSettings(limits=GossipLimits(flood=settings)))
+    events = node.receive(A, messages=[a_message(number, topic="/other") for number in range(12)])
     assert events == []
-    pause = bench.mesh.pause(A, bench.now)
+    pause = node.mesh.pause(A, node.now)
     assert pause is not None
     assert pause.is_to_blame
 
 
-def test_own_messages_go_to_the_mesh_filled_up_with_subscribers() -> None:
-    bench = Bench()
-    bench.meet(*MANY)
-    targets = bench.mesh.targets(TOPIC)
+def test_own_messages_go_to_the_mesh_and_random_subscribers() -> None:
+    node = MeshFixture()
+    node.connect(*MANY)
+    targets = node.mesh.publish_targets(TOPIC)
     assert len(set(targets)) == MeshSettings().degree
-    assert targets != bench.mesh.targets(TOPIC), "drawn anew each time"
-    bench.join()
-    assert set(bench.mesh.targets(TOPIC)) == bench.members
+    assert targets != node.mesh.publish_targets(TOPIC), "a new random sample each time"
+    node.join()
+    assert set(node.mesh.publish_targets(TOPIC)) == node.members
 
 
-def test_a_large_message_is_not_wanted_again() -> None:
-    bench = meshed(A, B, C)
-    bench.mesh.opened(B, 0.0, knows_idontwant=False)
-    large = said(author=ME, data=bytes(MeshSettings().idontwant_bytes))
+def test_a_large_message_sends_idontwant() -> None:
+    node = mesh_with(A, B, C)
+    node.mesh.on_stream_opened(B, 0.0, knows_idontwant=False)
+    large = a_message(author=ME, data=bytes(MeshSettings().idontwant_bytes))
     large = large._replace(author=PeerId("other"))
-    assert sent(bench.say(A, messages=[large]), "idontwant") == [(C, [large.id])]
-    small = said(2)
-    bench.say(B, idontwant=[[small.id]])
-    assert forwarded(bench.bring(A, small._replace(author=A))) == [(C, small.id)]
+    assert sent(node.receive(A, messages=[large]), "idontwant") == [(C, [large.id])]
+    small = a_message(2)
+    node.receive(B, idontwant=[[small.id]])
+    assert forwarded(node.deliver(A, small._replace(author=A))) == [(C, small.id)]
 
 
-# Offers
+# IHAVE and IWANT
 
 
-def test_who_has_written_sent_or_heard_of_a_message_is_not_offered_it() -> None:
-    writer, sender, copier, told, other = MANY[:5]
-    bench = meshed(*MANY[:5])
-    bench.bring(sender, said(author=writer))
-    bench.bring(copier, said(author=writer))
-    bench.say(told, ihave=[(TOPIC, [said(author=writer).id])])
-    offers = sent(bench.beat(5), "ihave")
-    assert offers == [(other, (TOPIC, [said(author=writer).id]))], "and nobody twice"
+def test_ihave_skips_the_author_senders_and_peers_that_advertised_the_id() -> None:
+    writer, sender, copier, advertiser, other = MANY[:5]
+    node = mesh_with(*MANY[:5])
+    node.deliver(sender, a_message(author=writer))
+    node.deliver(copier, a_message(author=writer))
+    node.receive(advertiser, ihave=[(TOPIC, [a_message(author=writer).id])])
+    offers = sent(node.heartbeat(5), "ihave")
+    assert offers == [(other, (TOPIC, [a_message(author=writer).id]))], "and no peer twice"
 
 
-def test_in_a_large_swarm_some_outside_the_mesh_are_offered_it() -> None:
-    bench = Bench()
-    bench.join()
-    bench.meet(*MANY)
-    bench.mesh.publish(said(author=ME), bench.now)
-    offered = {peer for peer, _ in sent(bench.beat(), "ihave")}
+def test_in_a_large_swarm_ihave_goes_to_some_peers_outside_the_mesh() -> None:
+    node = MeshFixture()
+    node.join()
+    node.connect(*MANY)
+    node.mesh.publish(a_message(author=ME), node.now)
+    offered = {peer for peer, _ in sent(node.heartbeat(), "ihave")}
     assert len(offered) == MeshSettings().degree
-    assert not offered & bench.members
+    assert not offered & node.members
 
 
-def test_a_congested_peer_is_offered_nothing() -> None:
-    bench = meshed(A, B)
-    bench.mesh.publish(said(author=ME), bench.now)
-    assert [peer for peer, _ in sent(bench.beat(busy=[A]), "ihave")] == [B]
+def test_a_congested_peer_gets_no_ihave() -> None:
+    node = mesh_with(A, B)
+    node.mesh.publish(a_message(author=ME), node.now)
+    assert [peer for peer, _ in sent(node.heartbeat(busy=[A]), "ihave")] == [B]
 
 
-def test_what_is_offered_is_asked_of_one_peer_a_second_and_then_of_another() -> None:
-    bench = meshed(A, B, C)
+def test_an_advertised_message_is_requested_from_one_peer_a_second() -> None:
+    node = mesh_with(A, B, C)
     offer = [(TOPIC, [b"x", b"y"])]
-    assert sent(bench.say(A, ihave=offer), "iwant") == [(A, [b"x", b"y"])]
-    assert sent(bench.say(B, ihave=offer), "iwant") == []
-    assert sent(bench.beat(), "iwant") == [(B, [b"x", b"y"])]
-    assert sent(bench.say(A, ihave=[("/other", [b"z"])]), "iwant") == []
+    assert sent(node.receive(A, ihave=offer), "iwant") == [(A, [b"x", b"y"])]
+    assert sent(node.receive(B, ihave=offer), "iwant") == []
+    assert sent(node.heartbeat(), "iwant") == [(B, [b"x", b"y"])]
+    assert sent(node.receive(A, ihave=[("/other", [b"z"])]), "iwant") == []
 
 
-def test_an_offer_that_is_not_kept_is_charged_once() -> None:
-    bench = meshed(A)
-    bench.say(A, ihave=[(TOPIC, [b"nothing"])])
-    assert charges(bench.beat(30)) == [(A, Cause.BROKEN_PROMISE)]
+def test_a_broken_promise_is_charged_once() -> None:
+    node = mesh_with(A)
+    node.receive(A, ihave=[(TOPIC, [b"nothing"])])
+    assert charges(node.heartbeat(30)) == [(A, Cause.BROKEN_PROMISE)]
 
 
-def test_who_sends_what_we_have_no_time_for_has_broken_no_promise() -> None:
-    bench = meshed(A)
-    bench.say(A, ihave=[(TOPIC, [said().id])])
-    bench.bring(A, said(), IN_VAIN)
-    assert charges(bench.beat(30)) == []
+def test_a_message_dropped_under_load_breaks_no_promise() -> None:
+    node = mesh_with(A)
+    node.receive(A, ihave=[(TOPIC, [a_message().id])])
+    node.deliver(A, a_message(), IN_VAIN)
+    assert charges(node.heartbeat(30)) == []
 
 
-def test_a_copy_that_comes_while_anothers_is_put_off_keeps_its_promise() -> None:
-    bench = meshed(A, B)
-    bench.say(B, ihave=[(TOPIC, [said().id])])
-    bench.say(A, messages=[said()])
-    bench.say(B, messages=[said()])
-    bench.mesh.judged(A, said(), IN_VAIN, bench.now)
-    assert charges(bench.beat(30)) == []
+def test_a_copy_during_validation_keeps_the_promise() -> None:
+    node = mesh_with(A, B)
+    node.receive(B, ihave=[(TOPIC, [a_message().id])])
+    node.receive(A, messages=[a_message()])
+    node.receive(B, messages=[a_message()])
+    node.mesh.on_verdict(A, a_message(), IN_VAIN, node.now)
+    assert charges(node.heartbeat(30)) == []
 
 
-def test_asking_for_one_message_ten_thousand_times_yields_three() -> None:
-    bench = meshed(A)
-    bench.mesh.publish(said(author=ME), bench.now)
+def test_ten_thousand_requests_for_a_message_yield_three() -> None:
+    node = mesh_with(A)
+    node.mesh.publish(a_message(author=ME), node.now)
     given = []
     for _ in range(5):
-        given += bench.say(A, iwant=[[said(author=ME).id] * 1000] * 2)
-        bench.mesh.heartbeat(bench.now)
-    assert forwarded(given) == [(A, said(author=ME).id)] * 3
+        given += node.receive(A, iwant=[[a_message(author=ME).id] * 1000] * 2)
+        node.mesh.heartbeat(node.now)
+    assert forwarded(given) == [(A, a_message(author=ME).id)] * 3
 
 
-def test_what_was_said_long_ago_is_neither_offered_nor_given() -> None:
-    bench = meshed(A)
-    bench.mesh.publish(said(author=ME), bench.now)
-    bench.beat(5)
-    assert forwarded(bench.say(A, iwant=[[said(author=ME).id]])) == []
+def test_old_messages_are_neither_advertised_nor_sent() -> None:
+    node = mesh_with(A)
+    node.mesh.publish(a_message(author=ME), node.now)
+    node.heartbeat(5)
+    assert forwarded(node.receive(A, iwant=[[a_message(author=ME).id]])) == []
 
 
 # Control
@@ -467,17 +467,17 @@ HOSTILE = [
 
 
 def test_hostile_control_leaves_no_trace() -> None:
-    bench = meshed(A, B)
+    node = mesh_with(A, B)
     answers = []
     for parts in HOSTILE:
-        answers.append(bench.say(A, **parts))  # type: ignore[arg-type]
-        bench.mesh.heartbeat(bench.now)
+        answers.append(node.receive(A, **parts))  # type: ignore[arg-type]
+        node.mesh.heartbeat(node.now)
     assert len(sent(answers[0], "iwant")[0][1]) == 4096
     assert [back_off for _, (_, back_off) in sent(answers[4], "prune")] == [PRUNE_BACKOFF_S] * 64
-    assert not bench.mesh._meshes._backoffs
-    bench.beat(15)
-    assert len(bench.mesh._wants) == 0
-    assert bench.members == {A, B}
+    assert not node.mesh._meshes._backoffs
+    node.heartbeat(15)
+    assert len(node.mesh._iwant) == 0
+    assert node.members == {A, B}
 
 
 @pytest.mark.parametrize("kind", ["ihave", "iwant", "idontwant", "graft", "prune"])
@@ -490,59 +490,63 @@ def test_control_spam_is_charged_once_between_heartbeats(kind: str) -> None:
         "graft": ["/unknown"] * 1000,
         "prune": [("/unknown", 1)] * 1000,
     }[kind]
-    bench = meshed(A)
-    answers = [event for _ in range(6) for event in bench.say(A, **{kind: entries})]
+    node = mesh_with(A)
+    answers = [event for _ in range(6) for event in node.receive(A, **{kind: entries})]
     assert charges(answers) == [(A, Cause.CONTROL_SPAM)]
-    assert of(SendRpc, bench.say(A, graft=["/unknown"])) == [], "nothing more of it is heeded"
-    bench.beat()
-    assert len(of(SendRpc, bench.say(A, graft=["/unknown"]))) == 1
+    assert of(SendRpc, node.receive(A, graft=["/unknown"])) == [], (
+        "further control messages are ignored"
+    )
+    node.heartbeat()
+    assert len(of(SendRpc, node.receive(A, graft=["/unknown"]))) == 1
 
 
 # Pauses
 
 
-def test_a_debt_of_almost_nothing_is_not_waited_for_without_end() -> None:
+def test_a_tiny_debt_is_waited_for_at_most_a_second() -> None:
     flood = replace(GossipLimits().flood, pace_burst=1.0, pace_per_second=1e6)
-    bench = meshed(A, settings=GossipSettings(limits=GossipLimits(flood=flood)))
-    bench.say(A, messages=[said(number) for number in range(3)])
-    pause = bench.mesh.pause(A, bench.now)
+    node = mesh_with(A, settings=GossipSettings(limits=GossipLimits(flood=flood)))
+    node.receive(A, messages=[a_message(number) for number in range(3)])
+    pause = node.mesh.pause(A, node.now)
     assert pause is not None
     assert 0.01 <= pause.seconds <= 1.0
     assert not pause.is_to_blame
-    assert bench.mesh.paused(A, pause, bench.now + pause.seconds) == []
+    assert node.mesh.on_pause_ended(A, pause, node.now + pause.seconds) == []
 
 
-def test_who_wastes_is_charged_by_the_second_after_a_grace() -> None:
+def test_waste_is_charged_by_the_second_after_a_grace_period() -> None:
     flood = replace(GossipLimits().flood, waste_burst=100.0, waste_per_second=10.0)
-    bench = meshed(A, settings=GossipSettings(limits=GossipLimits(flood=flood)))
-    bench.bring(A, said())
-    bench.say(A, messages=[said()] * 1000)
+    node = mesh_with(A, settings=GossipSettings(limits=GossipLimits(flood=flood)))
+    node.deliver(A, a_message())
+    node.receive(A, messages=[a_message()] * 1000)
     charged = []
-    while (pause := bench.mesh.pause(A, bench.now)) is not None:
-        bench.now += pause.seconds
-        charged += charges(bench.mesh.paused(A, pause, bench.now))
+    while (pause := node.mesh.pause(A, node.now)) is not None:
+        node.now += pause.seconds
+        charged += charges(node.mesh.on_pause_ended(A, pause, node.now))
     assert charged == [(A, Cause.FLOOD)] * 9
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_who_brings_dear_messages_waits_and_pays_if_they_are_its_own(own: bool) -> None:
+def test_expensive_messages_pause_reading_and_only_own_ones_are_charged(own: bool) -> None:
     flood = replace(GossipLimits().flood, work_per_second=2.0, grace_s=0.2)
-    bench = meshed(A, settings=GossipSettings(limits=GossipLimits(flood=flood)))
-    dear, charged = replace(ACCEPT, work_s=0.1), []
+    node = mesh_with(A, settings=GossipSettings(limits=GossipLimits(flood=flood)))
+    expensive, charged = replace(ACCEPT, work_s=0.1), []
     for number in range(60):
-        while (pause := bench.mesh.pause(A, bench.now)) is not None:
-            bench.now += pause.seconds
-            charged += charges(bench.mesh.paused(A, pause, bench.now))
-        assert 0.1 * number <= flood.work_burst + 2.0 * bench.now + 0.1
-        bench.bring(A, said(number, author=A if own else PeerId(f"author {number}")), dear)
+        while (pause := node.mesh.pause(A, node.now)) is not None:
+            node.now += pause.seconds
+            charged += charges(node.mesh.on_pause_ended(A, pause, node.now))
+        assert 0.1 * number <= flood.work_burst + 2.0 * node.now + 0.1
+        node.deliver(
+            A, a_message(number, author=A if own else PeerId(f"author {number}")), expensive
+        )
     assert set(charged) == ({(A, Cause.FLOOD)} if own else set())
 
 
-# Whatever is said
+# Any input
 
 PEERS = st.sampled_from([A, B, C])
-IDS = st.sampled_from([said(number).id for number in range(4)])
-MESSAGES = st.builds(said, st.integers(0, 3), author=st.sampled_from([ME, A, C]))
+IDS = st.sampled_from([a_message(number).id for number in range(4)])
+MESSAGES = st.builds(a_message, st.integers(0, 3), author=st.sampled_from([ME, A, C]))
 TOPICS = st.sampled_from([TOPIC, "/other"])
 PARTS = st.fixed_dictionaries(
     {},
@@ -565,36 +569,34 @@ STEPS = st.one_of(
 
 @settings(max_examples=120)
 @given(st.lists(STEPS, max_size=40))
-def test_whatever_is_said_what_is_sent_has_somebody_to_send_it_to(steps: list) -> None:
-    bench, here, waiting, number = Bench(), set[PeerId](), list[Validate](), 0
+def test_any_input_keeps_the_invariants_of_the_mesh(steps: list) -> None:
+    node, here, waiting, number = MeshFixture(), set[PeerId](), list[Validate](), 0
     for what, peer, how in steps:
         events = []
         if what == "say":
-            events = bench.say(peer, **how)
+            events = node.receive(peer, **how)
         elif what == "judge" and waiting:
             one = waiting.pop()
-            events = bench.mesh.judged(one.peer, one.message, verdict(how), bench.now)
+            events = node.mesh.on_verdict(one.peer, one.message, verdict(how), node.now)
         elif what == "meet":
             here.add(peer)
-            events = bench.mesh.opened(peer, bench.now)
+            events = node.mesh.on_stream_opened(peer, node.now)
         elif what == "lose":
             here.discard(peer)
-            bench.mesh.closed(peer)
-            bench.mesh.unreads(peer)
+            node.mesh.on_stream_closed(peer)
+            node.mesh.on_reading_ended(peer)
         elif what == "beat":
-            events = bench.beat()
+            events = node.heartbeat()
         elif what == "publish":
             number += 1
-            events = [bench.mesh.publish(said(number, author=ME), bench.now)]
+            events = [node.mesh.publish(a_message(number, author=ME), node.now)]
         else:
-            events = (
-                bench.join if what == "join" else lambda: bench.mesh.leave(TOPIC, bench.now)
-            )()
+            events = (node.join if what == "join" else lambda: node.mesh.leave(TOPIC, node.now))()
         waiting += of(Validate, events)
         keys = [one.message.id for one in waiting]
-        assert len(set(keys)) == len(keys), "nothing is judged twice at once"
+        assert len(set(keys)) == len(keys), "no message is validated twice at once"
         if what in ("beat", "join"):
             assert {send.peer for send in of(SendRpc, events)} <= here
         if what == "beat":
-            assert bench.members <= here
+            assert node.members <= here
         assert all(one.frame.signed != "forged" for one in of(Forward, events))

@@ -1,4 +1,4 @@
-"""The cache of messages: bounded, and forgetting by age."""
+"""The message cache is bounded and expires by age."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from libp2p.pubsub.pb import rpc_pb2
 
-from shoal_p2p.gossip.codec import encode_frame, message_of
+from shoal_p2p.gossip.codec import encode_frame, to_message
 from shoal_p2p.gossip.message_cache import FrameCache
-from tests.p2p.gossip.bench import TOPIC, A, Bench
+from tests.p2p.gossip.mesh_fixture import TOPIC, A, MeshFixture
 
 
 def key(number: int) -> bytes:
@@ -22,27 +22,27 @@ def message(number: int, size: int = 10) -> rpc_pb2.Message:
     )
 
 
-def test_a_message_does_not_keep_the_rpc_that_it_came_in() -> None:
-    bench = Bench(pack=lambda message: encode_frame(rpc_pb2.RPC(publish=[message.signed])))
-    bench.join()
+def test_a_cached_message_does_not_keep_its_rpc_alive() -> None:
+    node = MeshFixture(pack=lambda message: encode_frame(rpc_pb2.RPC(publish=[message.signed])))
+    node.join()
     process = psutil.Process()
     before = process.memory_info().rss
     for number in range(100):
         padded = rpc_pb2.RPC(publish=[message(number), message(1000 + number, 1 << 20)])
-        bench.bring(A, message_of(rpc_pb2.RPC.FromString(padded.SerializeToString()).publish[0]))
+        node.deliver(A, to_message(rpc_pb2.RPC.FromString(padded.SerializeToString()).publish[0]))
     assert process.memory_info().rss - before < 32 << 20
-    cache = bench.mesh._cache
-    assert cache.frame(key(7)) == encode_frame(rpc_pb2.RPC(publish=[message(7)]))
+    cache = node.mesh._cache
+    assert cache.get(key(7)) == encode_frame(rpc_pb2.RPC(publish=[message(7)]))
     assert 100 * 10 < cache.num_bytes < 100_000
 
 
-def test_the_oldest_go_when_there_are_too_many_bytes() -> None:
+def test_the_oldest_frames_are_evicted_first() -> None:
     cache = FrameCache(max_bytes=5000)
     for number in range(10):
-        cache.keep(key(number), "t", number, 1100)
+        cache.put(key(number), "t", number, 1100)
     assert cache.window() == {"t": [key(number) for number in range(6, 10)]}
     assert key(5) not in cache
-    assert cache.frame(key(5)) is None
+    assert cache.get(key(5)) is None
 
 
 @settings(max_examples=80)
@@ -59,9 +59,9 @@ def test_no_schedule_breaks_its_bounds(steps: list[tuple[int, int] | None]) -> N
             number, size = step
             if key(number) not in cache:
                 put_at[number] = beat
-            cache.keep(key(number), "t", bytes(size), size)
+            cache.put(key(number), "t", bytes(size), size)
         here = [number for number in range(21) if key(number) in cache]
-        assert cache.num_bytes == sum(len(cache.frame(key(number))) for number in here)
+        assert cache.num_bytes == sum(len(cache.get(key(number))) for number in here)
         assert cache.num_bytes <= 6000
         assert all(beat - put_at[number] < 5 for number in here)
         fresh = {key(n) for n in here if beat - put_at[n] < 3}

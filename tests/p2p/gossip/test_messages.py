@@ -1,4 +1,4 @@
-"""Messages signed and checked, RPCs encoded and decoded, and what one may hold."""
+"""Signing and checking of messages, encoding and decoding of RPCs, and their limits."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from libp2p.pubsub.pb import rpc_pb2
 
-from shoal_p2p.gossip.codec import decode, encode, encode_frame, message_of, pack
+from shoal_p2p.gossip.codec import decode, encode, encode_frame, pack, to_message
 from shoal_p2p.gossip.control import SPAM_ENTRIES
-from shoal_p2p.gossip.messages import fault_of, refuse_hollow
+from shoal_p2p.gossip.messages import check_num_parts, reject_reason
 from shoal_p2p.gossip.rpc import Rpc
 from shoal_p2p.gossip.settings import GossipLimits
 from shoal_p2p.net.identity import Identity
@@ -24,19 +24,19 @@ PARTS = {"publish": b"\x12\x00", "subscriptions": b"\x0a\x00"}
 
 @pytest.mark.parametrize("part", PARTS.values(), ids=PARTS.keys())
 def test_the_smallest_rpc_of_too_many_parts_is_refused(part: bytes) -> None:
-    """Each part takes the least that it can: who looks at the length first lets none through."""
+    """Each part has the minimum length, so a check of the length first lets none through."""
     for count, refused in ((MOST, False), (MOST + 1, True)):
         raw = part * count
         rpc = rpc_pb2.RPC.FromString(raw)
         if refused:
             with pytest.raises(MalformedFrameError, match="16384 parts"):
-                refuse_hollow(rpc, len(raw))
+                check_num_parts(rpc, len(raw))
         else:
-            refuse_hollow(rpc, len(raw))
+            check_num_parts(rpc, len(raw))
 
 
 @pytest.mark.parametrize("field", ["ihave", "iwant", "graft", "prune", "idontwant"])
-def test_so_is_one_whose_control_message_comes_in_pieces(field: str) -> None:
+def test_split_control_messages_count_together(field: str) -> None:
     number = rpc_pb2.ControlMessage.DESCRIPTOR.fields_by_name[field].number
     part = bytes([number << 3 | 2, 0])
     pieces = [part * (MOST // 2), part * (MOST // 2 + 1)]
@@ -45,7 +45,7 @@ def test_so_is_one_whose_control_message_comes_in_pieces(field: str) -> None:
         for p in pieces
     )
     with pytest.raises(MalformedFrameError):
-        refuse_hollow(rpc_pb2.RPC.FromString(raw), len(raw))
+        check_num_parts(rpc_pb2.RPC.FromString(raw), len(raw))
 
 
 def signed(identity: Identity, data: bytes = b"data") -> rpc_pb2.Message:
@@ -53,7 +53,7 @@ def signed(identity: Identity, data: bytes = b"data") -> rpc_pb2.Message:
 
 
 WEAK_ID = b"\x00\x24\x08\x01\x12\x20" + bytes(32)
-"""A name whose key is of small order, which anybody can sign for."""
+"""A peer id whose key has small order, so that anyone can sign for it."""
 
 
 @pytest.mark.parametrize(
@@ -69,34 +69,34 @@ WEAK_ID = b"\x00\x24\x08\x01\x12\x20" + bytes(32)
         ({"seqno": bytes(9)}, Reason.MALFORMED_ENVELOPE),
     ],
 )
-def test_every_break_of_strict_signing_has_its_reason(
+def test_each_violation_of_strict_signing_has_its_reason(
     changes: dict[str, Any], reason: Reason
 ) -> None:
     message = signed(fresh_identity())
-    assert fault_of(message, 100) is None
-    assert fault_of(message, 3) is Reason.OVERSIZE_MESSAGE
+    assert reject_reason(message, 100) is None
+    assert reject_reason(message, 3) is Reason.OVERSIZE_MESSAGE
     for field in changes:
         if changes[field] is None:
             message.ClearField(field)  # type: ignore[arg-type]
     message.MergeFrom(rpc_pb2.Message(**changes))
-    assert fault_of(message, 100) is reason
+    assert reject_reason(message, 100) is reason
 
 
-def test_what_an_author_did_not_sign_is_not_passed_on() -> None:
-    """Whoever verifies all bytes of a message would take it for a forgery of who passed it on."""
+def test_unsigned_fields_are_not_forwarded() -> None:
+    """A peer that verifies all bytes of a message would blame its forwarder for them."""
     honest = signed(fresh_identity())
     raw = honest.SerializeToString() + b"\xfa\x7c\x90\x4e" + bytes(10_000)
     padded = rpc_pb2.Message.FromString(raw)
     assert padded.ByteSize() > 10_000
-    assert pack(message_of(padded)) == encode_frame(rpc_pb2.RPC(publish=[honest]))
+    assert pack(to_message(padded)) == encode_frame(rpc_pb2.RPC(publish=[honest]))
 
 
 @pytest.mark.parametrize("from_id", [b"", b"\x12\x20" + bytes(32), bytes(38), bytes(1_000_000)])
-def test_a_name_without_a_key_is_none_and_costs_nothing_to_tell(from_id: bytes) -> None:
+def test_an_author_id_without_a_key_is_rejected_cheaply(from_id: bytes) -> None:
     message = rpc_pb2.Message(from_id=from_id, key=b"junk", data=b"x", seqno=bytes(8))
     message.topicIDs.append("/t")
-    assert message_of(message).author == ""
-    assert fault_of(message, 100) is Reason.BAD_SIGNATURE
+    assert to_message(message).author == ""
+    assert reject_reason(message, 100) is Reason.BAD_SIGNATURE
 
 
 # RPCs
@@ -117,7 +117,7 @@ def body_of(frame: bytes) -> bytes:
     return frame[start:]
 
 
-def test_what_is_encoded_is_decoded() -> None:
+def test_rpcs_survive_encoding_and_decoding() -> None:
     frame = encode(EVERYTHING)
     (decoded,) = decode(body_of(frame), LIMITS)
     assert decoded == EVERYTHING._replace(messages=[], num_bytes=len(body_of(frame)))
@@ -125,7 +125,7 @@ def test_what_is_encoded_is_decoded() -> None:
     assert not any(nothing)
 
 
-def test_a_long_rpc_comes_in_parts_of_which_the_last_has_the_control() -> None:
+def test_a_long_rpc_is_decoded_in_parts_with_control_last() -> None:
     author = fresh_identity()
     raw = (
         body_of(encode(EVERYTHING))
@@ -134,14 +134,14 @@ def test_a_long_rpc_comes_in_parts_of_which_the_last_has_the_control() -> None:
     parts = list(decode(raw, LIMITS))
     assert [len(part.messages) for part in parts] == [64] * 16
     assert [part.num_bytes for part in parts] == [len(raw)] + [0] * 15
-    assert [part.num_left_out for part in parts] == [1100 - 1024] + [0] * 15
+    assert [part.num_skipped for part in parts] == [1100 - 1024] + [0] * 15
     assert [bool(part.num_entries) for part in parts] == [False] * 15 + [True]
     assert [bool(part.subscriptions) for part in parts] == [True] + [False] * 15
     first = parts[0].messages[0]
     assert (first.author, first.topics, first.data) == (author.peer_id, ("/t",), b"data")
 
 
-def test_no_more_is_decoded_than_may_be_heeded() -> None:
+def test_decoded_entries_are_bounded() -> None:
     many = Rpc(subscriptions=[("/t", True)] * 5000, graft=["/t"] * 10_000)
     (decoded,) = decode(body_of(encode(many)), LIMITS)
     assert len(decoded.subscriptions) == LIMITS.max_subscriptions_per_peer

@@ -1,4 +1,4 @@
-"""Frames cut as the network likes, and the queue of those that wait for a peer."""
+"""Frames in arbitrary fragments, and the queue of frames to a peer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import trio.testing
 from libp2p.utils.varint import encode_uvarint
 
 from shoal_p2p.gossip.codec import MAX_RPC_BYTES
-from shoal_p2p.gossip.outbound import OutboundQueue, usual_wait_s
+from shoal_p2p.gossip.outbound import OutboundQueue, median_wait_s
 from shoal_p2p.net.streams import FrameReader, MalformedFrameError
 
 
@@ -24,7 +24,7 @@ class Pieces:
         return self._pieces.pop(0) if self._pieces else b""
 
 
-async def test_frames_survive_any_cutting() -> None:
+async def test_frames_survive_any_fragmentation() -> None:
     bodies = [b"", b"x", bytes(300), bytes(70_000)]
     whole = b"".join(encode_uvarint(len(body)) + body for body in bodies)
     generator = random.Random(1)
@@ -36,22 +36,22 @@ async def test_frames_survive_any_cutting() -> None:
 
 
 @pytest.mark.parametrize(
-    ("waits", "usual_s"),
+    ("waits", "median_s"),
     [
         ([], 0.0),
         ([(0.0, 9.0), (0.0, 9.0)], 0.0),  # idle, and so is the network
         ([(0.0, 0.1), (0.0, 0.1), (6.0, 7.0), (6.0, 7.0)], 0.0),  # half of the links are cut
         ([(0.0, 0.1), (6.0, 7.0), (6.0, 7.0), (6.0, 7.0)], 0.0),  # most of them are
-        ([(6.0, 7.0), (5.0, 7.0), (4.0, 7.0)], 5.0),  # all of them: nobody is there to send to
-        ([(3.0, 0.2), (2.0, 0.5), (4.0, 0.1)], 3.0),  # overloaded, and speaking
-        ([(0.5, 0.9), (0.5, 0.9), (0.5, 0.9)], 0.5),  # too early to say
+        ([(6.0, 7.0), (5.0, 7.0), (4.0, 7.0)], 5.0),  # all of them: no peer is reachable
+        ([(3.0, 0.2), (2.0, 0.5), (4.0, 0.1)], 3.0),  # overloaded, but responsive
+        ([(0.5, 0.9), (0.5, 0.9), (0.5, 0.9)], 0.5),  # too early to decide
         ([(3.0, 0.2), (3.0, 0.2), (6.0, 7.0)], 3.0),
     ],
 )
-def test_who_neither_reads_nor_speaks_makes_nobody_else_late(
-    waits: list[tuple[float, float]], usual_s: float
+def test_unresponsive_peers_do_not_count_as_lag(
+    waits: list[tuple[float, float]], median_s: float
 ) -> None:
-    assert usual_wait_s(waits) == usual_s
+    assert median_wait_s(waits) == median_s
 
 
 @pytest.mark.parametrize("data", [b"\x80\x80\x80\x80\x80", b"\x81\x80\x40", b"\xff\xff\xff\x7f"])
@@ -66,17 +66,17 @@ async def test_outbound_queue_is_bounded_and_puts_control_first() -> None:
     assert not queue.push(bytes(MAX_RPC_BYTES + 5))
     assert queue.num_data_bytes == 90
     assert [queue.push(b"control", control=True) for _ in range(4)] == [True, True, True, False]
-    assert await queue.pop(8) == [b"control"], "so many bytes as may be written together"
+    assert await queue.pop(8) == [b"control"], "at most the bytes that may be written together"
     assert await queue.pop(60) == [b"control"] * 2 + [bytes(30)]
     assert not queue.push(bytes(60)), "over the bound in bytes"
     assert queue.push(bytes(MAX_RPC_BYTES), control=True)
-    assert not queue.push(b"c", control=True), "control has a bound of its own"
+    assert not queue.push(b"c", control=True), "control has its own limit"
     queue.close()
     assert await queue.pop(100) == []
     assert not queue.push(b"late")
 
 
-async def test_a_small_frame_that_finds_nothing_before_it_is_written_at_once() -> None:
+async def test_a_small_frame_is_written_at_once_if_the_queue_is_empty() -> None:
     written: list[bytes] = []
 
     def write_now(frame: bytes) -> bool:
@@ -113,15 +113,15 @@ async def test_a_small_frame_that_finds_nothing_before_it_is_written_at_once() -
 
 
 @pytest.mark.parametrize("closes", [False, True])
-async def test_waiting_for_room_ends_with_room_or_with_the_queue(closes: bool) -> None:
+async def test_waiting_for_capacity_ends_with_capacity_or_closing(closes: bool) -> None:
     queue = OutboundQueue(max_frames=1, max_bytes=100)
     queue.push(bytes(10))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(queue.wait_for_room, 10)
+        nursery.start_soon(queue.wait_for_capacity, 10)
         await trio.testing.wait_all_tasks_blocked()
         assert nursery.child_tasks
         if closes:
             queue.close()
         else:
             await queue.pop(100)
-    assert queue.has_room(10)
+    assert queue.has_capacity(10)

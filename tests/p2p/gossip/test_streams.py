@@ -1,4 +1,4 @@
-"""Gossip over real streams: everything arrives, and a hostile peer may lose its stream, no more."""
+"""Gossip over real streams: all messages arrive, and a hostile peer can lose its stream at most."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def numbered(count: int, size: int = 1000) -> list[bytes]:
 async def all_receive(nodes: list[TestNode], messages: list[bytes]) -> None:
     await until(lambda: all(len(node.received(TOPIC)) >= len(messages) for node in nodes))
     for node in nodes:
-        assert sorted(node.received(TOPIC)) == sorted(messages), "each exactly once"
+        assert sorted(node.received(TOPIC)) == sorted(messages), "each message exactly once"
 
 
 # Nothing is lost
 
 
-async def test_publish_waits_for_room_instead_of_dropping() -> None:
+async def test_publish_waits_for_capacity_instead_of_dropping() -> None:
     limits = GossipLimits(max_queue_frames=2, max_queue_bytes=150_000)
     settings = GossipSettings(limits=limits, mesh=QUICK.mesh)
     async with open_test_swarm(2, settings=settings) as nodes:
@@ -68,8 +68,8 @@ async def test_restart_with_the_same_identity_loses_nothing() -> None:
         await all_receive([listener], messages)
 
 
-async def test_congestion_is_not_answered_with_offers() -> None:
-    """Messages that wait in a queue must not be offered too: each would be sent up to 4 times."""
+async def test_a_congested_peer_is_sent_no_ihave_over_streams() -> None:
+    """Queued messages must not be advertised too: each would be sent up to four times."""
     settings = GossipSettings(mesh=MeshSettings(heartbeat_s=0.05))
     async with open_test_swarm(2, settings=settings) as nodes:
         await join(nodes, TOPIC)
@@ -80,8 +80,8 @@ async def test_congestion_is_not_answered_with_offers() -> None:
         assert nodes[1].gossip.stats().pubsub.get("duplicate", 0) <= 10
 
 
-async def test_broken_stream_heals_with_its_subscriptions() -> None:
-    """A stream that dies on a living connection must not leave one end deaf."""
+async def test_a_broken_stream_is_replaced_with_its_subscriptions() -> None:
+    """A stream that dies on a live connection must not leave one end without messages."""
     async with open_test_swarm(2) as nodes:
         one, two = nodes
         await join(nodes, TOPIC)
@@ -101,7 +101,7 @@ async def test_broken_stream_heals_with_its_subscriptions() -> None:
 
 @asynccontextmanager
 async def under_attack() -> AsyncIterator[tuple[TestNode, TestNode, HostilePeer]]:
-    """A victim with a friend in its mesh and a hostile peer connected to it."""
+    """A victim with a friend in its mesh, and a hostile peer connected to it."""
     async with (
         open_test_node(settings=QUICK) as victim,
         open_test_node(settings=QUICK) as friend,
@@ -113,8 +113,8 @@ async def under_attack() -> AsyncIterator[tuple[TestNode, TestNode, HostilePeer]
         yield victim, friend, HostilePeer(attacker, victim.peer_id)
 
 
-async def still_hears(victim: TestNode, friend: TestNode) -> None:
-    """The victim runs, and its friend was never cut off."""
+async def assert_unaffected(victim: TestNode, friend: TestNode) -> None:
+    """Check that the victim runs and its friend is still connected."""
     marker = os.urandom(8)
     assert victim.host.is_connected(friend.peer_id)
     await friend.gossip.publish(TOPIC, marker)
@@ -137,11 +137,11 @@ async def test_malformed_rpc_costs_only_its_stream() -> None:
             stream = await attacker.send_bytes(data + bytes(64))
             with trio.fail_after(10):
                 assert await is_reset(stream), name
-            await still_hears(victim, friend)
+            await assert_unaffected(victim, friend)
             assert victim.host.is_connected(attacker.host.peer_id)
 
 
-async def test_flood_in_one_rpc_is_judged_a_few_at_a_time() -> None:
+async def test_a_flood_in_one_rpc_is_validated_a_few_at_a_time() -> None:
     running = peak = 0
 
     async def count(data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
@@ -175,7 +175,7 @@ async def test_second_stream_of_a_peer_replaces_the_first() -> None:
         second = await attacker.send_rpc(subscribe)
         with trio.fail_after(10):
             assert await is_reset(first)
-        await still_hears(victim, friend)
+        await assert_unaffected(victim, friend)
         assert victim.gossip.topic_peers("/mine") == (attacker.host.peer_id,)
         await second.reset()
         await until(lambda: not victim.gossip.topic_peers("/mine"))

@@ -102,7 +102,7 @@ async def test_a_flood_of_messages_of_unknown_topics_is_cut_off(victim: Victim) 
 
 async def test_a_valid_burst_is_neither_held_back_nor_blamed(victim: Victim) -> None:
     async with attack(victim) as attacker:
-        kept, held = victim.node.pool.groups_received, victim.counts()["held_back"]
+        kept, held = victim.node.pool.groups_received, victim.counts()["read_paused"]
         # So many that they would be held back if each counted as judged in vain.
         for number in range(1, 5):
             envelopes = [attacker.author.envelope() for _ in range(150)]
@@ -111,7 +111,7 @@ async def test_a_valid_burst_is_neither_held_back_nor_blamed(victim: Victim) -> 
                 lambda number=number: victim.node.pool.groups_received == kept + 150 * number
             )
         assert victim.score(attacker.peer_id) == 0.0
-        assert victim.counts()["held_back"] == held
+        assert victim.counts()["read_paused"] == held
 
 
 async def test_many_peers_of_one_network_are_held_back_together_and_not_blamed(
@@ -124,14 +124,14 @@ async def test_many_peers_of_one_network_are_held_back_together_and_not_blamed(
         await victim.subscribe("/t")
         counts = victim.gossip._mesh.counts
         for number in range(1, 4):
-            assert not counts["held_back"]
+            assert not counts["read_paused"]
             host = await stack.enter_async_context(open_test_host())
             await host.dial(victim.address)
             other = rpc_pb2.Message(topicIDs=["/other"], from_id=b"x", seqno=bytes([number]))
             frame = encode_frame(rpc_pb2.RPC(publish=[other] * 90))
             await HostilePeer(host, victim.peer_id).send_bytes(frame)
             await until(lambda number=number: counts["unknown_topic"] == 90 * number)
-        await until(lambda: counts["held_back"] > 1)  # once it was held back to the end
+        await until(lambda: counts["read_paused"] > 1)  # once it was held back to the end
         assert victim.watch.charged == []
 
 
@@ -184,7 +184,7 @@ async def test_control_spam_is_cut_off(victim: Victim) -> None:
 async def test_offers_that_are_never_kept_cost_points_but_no_ban(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shoal_p2p.gossip.offers.REPLY_S", 0.3)
+    monkeypatch.setattr("shoal_p2p.gossip.ihave.REPLY_S", 0.3)
     settings = GossipSettings(mesh=MeshSettings(heartbeat_s=0.2))
     async with open_test_node(settings=settings) as victim, open_test_host() as host:
         _never_read(host)

@@ -96,7 +96,7 @@ async def test_a_replay_after_gossip_has_forgotten_it_is_a_duplicate(victim: Vic
         envelope = attacker.author.envelope()
         await attacker.publish(envelope)
         await until(lambda: victim.node.pool.groups_received == kept + 1)
-        victim.node.member.gossip._mesh._blame._copies.clear()  # type: ignore[attr-defined]
+        victim.node.member.gossip._mesh._duplicates._copies.clear()  # type: ignore[attr-defined]
         await attacker.publish(envelope)
         await until(lambda: seen(victim, Reason.DUPLICATE) == before + 1)
         assert victim.node.pool.groups_received == kept + 1

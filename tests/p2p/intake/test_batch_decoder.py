@@ -194,20 +194,20 @@ LIMITS = FloodLimits()
 
 
 def test_who_makes_much_work_waits_and_pays_if_it_goes_on() -> None:
-    flow = RateLimiter(LIMITS).flow(PeerId("a"), 0.0)
-    flow.worked(LIMITS.work_burst, 0.0, own_message=True)
+    flow = RateLimiter(LIMITS).for_peer(PeerId("a"), 0.0)
+    flow.charge_work(LIMITS.work_burst, 0.0, own_message=True)
     assert flow.wait_s(0.0) == 0.0
-    flow.worked(0.2, 0.0, own_message=True)
+    flow.charge_work(0.2, 0.0, own_message=True)
     assert flow.wait_s(0.0) == pytest.approx(1.0)
     assert flow.is_to_blame(0.0)
-    assert flow.held(1.0, 1.0) == 0
-    assert flow.held(2.0, 3.0) == 2
+    assert flow.charge_pause(1.0, 1.0) == 0
+    assert flow.charge_pause(2.0, 3.0) == 2
 
 
 def test_who_forwards_what_others_made_dear_waits_and_does_not_pay() -> None:
-    flow = RateLimiter(LIMITS).flow(PeerId("a"), 0.0)
+    flow = RateLimiter(LIMITS).for_peer(PeerId("a"), 0.0)
     for _ in range(100):
-        flow.worked(1.0, 0.0, own_message=False)
+        flow.charge_work(1.0, 0.0, own_message=False)
     assert 0.0 < flow.wait_s(0.0) < 5.0, "an honest sender gives up after five seconds"
     assert not flow.is_to_blame(0.0)
 
@@ -215,8 +215,8 @@ def test_who_forwards_what_others_made_dear_waits_and_does_not_pay() -> None:
 def test_names_of_one_network_share_what_they_may_make_others_work() -> None:
     gate = RateLimiter(LIMITS)
     for name in range(50):
-        flow = gate.flow(PeerId(str(name)), 0.0, network="net")
-        flow.worked(0.1, 0.0, own_message=True)
+        flow = gate.for_peer(PeerId(str(name)), 0.0, network="net")
+        flow.charge_work(0.1, 0.0, own_message=True)
     assert flow.wait_s(0.0) > 1.0
     assert not flow.is_to_blame(0.0)
 
@@ -224,7 +224,7 @@ def test_names_of_one_network_share_what_they_may_make_others_work() -> None:
 @pytest.mark.parametrize("completions", [2, 8, 64, 256])
 def test_an_honest_publisher_at_its_full_quota_never_waits(completions: int) -> None:
     """As much as the outbox lets out, for ten minutes, in batches as large as may be."""
-    flow, pace, now = RateLimiter(LIMITS).flow(PeerId("a"), 0.0), new_pace(0.0), 0.0
+    flow, pace, now = RateLimiter(LIMITS).for_peer(PeerId("a"), 0.0), new_pace(0.0), 0.0
     count = min(512, MAX_COMPLETIONS_PER_BATCH // completions)
     batch = make.Author().batch([make.group(1, texts=[f"{n}" for n in range(completions)])] * count)
     work_s = work_of(batch.groups)
@@ -232,5 +232,5 @@ def test_an_honest_publisher_at_its_full_quota_never_waits(completions: int) -> 
         now += wait_s_of(pace, count, now)
         assert flow.wait_s(now) == 0.0
         pace.take(count, now)
-        flow.worked(work_s, now, own_message=True)
+        flow.charge_work(work_s, now, own_message=True)
         now += 1e-6

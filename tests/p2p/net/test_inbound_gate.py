@@ -90,38 +90,38 @@ LIMITS = FloodLimits(pace_per_second=10.0, pace_burst=20.0, waste_per_second=10.
 
 
 def test_useful_messages_are_paced_and_never_an_offence() -> None:
-    flow = RateLimiter(LIMITS).flow(PEER, 0.0)
-    flow.arrived(20, 0, 0.0)
+    flow = RateLimiter(LIMITS).for_peer(PEER, 0.0)
+    flow.charge_read(20, 0, 0.0)
     assert flow.wait_s(0.0) == 0.0
-    flow.arrived(10, 0, 0.0)
+    flow.charge_read(10, 0, 0.0)
     assert flow.wait_s(0.0) == pytest.approx(1.0)
     assert not flow.is_to_blame(0.0)
     assert flow.wait_s(1.0) == 0.0
 
 
 def test_holding_back_is_forgotten_in_quiet_times() -> None:
-    flow = RateLimiter(LIMITS).flow(PEER, 0.0)
-    assert flow.held(1.0, 1.0) == 0
-    assert flow.held(1.0, 60.0) == 0, "an honest burst a minute is no flood"
+    flow = RateLimiter(LIMITS).for_peer(PEER, 0.0)
+    assert flow.charge_pause(1.0, 1.0) == 0
+    assert flow.charge_pause(1.0, 60.0) == 0, "an honest burst a minute is no flood"
 
 
 def test_reconnecting_resets_nothing_and_memory_is_bounded() -> None:
     gate = RateLimiter(LIMITS)
-    gate.flow(PEER, 0.0).wasted(100.0, 0.0)
-    assert gate.flow(PEER, 0.0).wait_s(0.0) > 0
+    gate.for_peer(PEER, 0.0).charge_waste(100.0, 0.0)
+    assert gate.for_peer(PEER, 0.0).wait_s(0.0) > 0
     for number in range(3000):
-        gate.flow(PeerId(str(number)), 0.0)
-    assert len(gate._flows) <= 1024
+        gate.for_peer(PeerId(str(number)), 0.0)
+    assert len(gate._peers) <= 1024
 
 
 def test_an_authors_waste_waits_for_it_and_names_push_no_connection_out() -> None:
     gate = RateLimiter(LIMITS)
-    gate.flow(PEER, 0.0).wasted(30.0, 0.0)
-    gate.wasted_by_author(AUTHOR, 30.0, 0.0)
-    gate.wasted_by_author(PEER, 10.0, 0.0)
-    assert gate.flow(AUTHOR, 0.0).is_to_blame(0.0), "it has come now"
+    gate.for_peer(PEER, 0.0).charge_waste(30.0, 0.0)
+    gate.charge_author(AUTHOR, 30.0, 0.0)
+    gate.charge_author(PEER, 10.0, 0.0)
+    assert gate.for_peer(AUTHOR, 0.0).is_to_blame(0.0), "it has come now"
     for number in range(3000):
-        gate.wasted_by_author(PeerId(str(number)), 30.0, 0.0)
-    assert gate.flow(PEER, 0.0).wait_s(0.0) == pytest.approx(2.0)
-    assert len(gate._flows) == 2
+        gate.charge_author(PeerId(str(number)), 30.0, 0.0)
+    assert gate.for_peer(PEER, 0.0).wait_s(0.0) == pytest.approx(2.0)
+    assert len(gate._peers) == 2
     assert len(gate._authors) <= 1024

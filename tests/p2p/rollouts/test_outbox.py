@@ -58,7 +58,7 @@ class Bench:
             identity=PEER,
             store=store,
             publish=gossip.publish,
-            late_s=gossip.late_s,
+            late_s=gossip.lag_s,
             wall_ms=lambda: wall_ms() + self.skew_ms,
         )
 

@@ -63,7 +63,7 @@ class FakeGossip(Gossip):
             self.published.append((topic, data))
         return self.peers
 
-    def late_s(self, sent_since: float = 0.0) -> float | None:
+    def lag_s(self, sent_since: float = 0.0) -> float | None:
         """Return how late the test says that messages are."""
         return self.late
 

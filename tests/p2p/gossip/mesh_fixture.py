@@ -1,4 +1,4 @@
-"""A mesh by itself, with a clock that the test sets and peers that are only names."""
+"""A mesh without a driver: the test sets the clock, and peers are only ids."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ ME, A, B, C = map(PeerId, ("me", "a", "b", "c"))
 E = TypeVar("E")
 
 
-def said(number: int = 1, *, author: PeerId = C, topic: str = TOPIC, data: bytes = b"") -> Message:
+def a_message(
+    number: int = 1, *, author: PeerId = C, topic: str = TOPIC, data: bytes = b""
+) -> Message:
     """Return an authentic message."""
     return Message(
         id=b"%s/%d" % (author.encode(), number), author=author, topics=(topic,), data=data
@@ -37,12 +39,12 @@ def said(number: int = 1, *, author: PeerId = C, topic: str = TOPIC, data: bytes
 
 
 def forgery(of: Message) -> Message:
-    """Return a message in the same name that nobody has signed."""
+    """Return a message with the same id and author, but no valid signature."""
     return of._replace(data=b"forged", signed="forged")
 
 
-class Bench:
-    """A mesh, the time, and what its driver was asked for."""
+class MeshFixture:
+    """A mesh, its clock, and peers' scores and ranks."""
 
     def __init__(
         self,
@@ -60,28 +62,30 @@ class Bench:
             settings or GossipSettings(),
             score=lambda peer: self.scores.get(peer, 0.0),
             rank=lambda peer: self.ranks.get(peer, 0.0),
-            fault_of=lambda message: Reason.BAD_SIGNATURE if message.signed == "forged" else None,
+            reject_reason=lambda message: (
+                Reason.BAD_SIGNATURE if message.signed == "forged" else None
+            ),
             pack=pack,
             rng=random.Random(seed),
         )
 
-    def meet(
+    def connect(
         self, *peers: PeerId, topics: Sequence[str] = (TOPIC,), is_dialled: bool = False
     ) -> list[Event]:
         """Open streams both ways with `peers`, which are subscribed to `topics`."""
         events: list[Event] = []
         for peer in peers:
-            self.mesh.reads(peer)
-            events += self.mesh.opened(peer, self.now, is_dialled=is_dialled)
-            events += self.say(peer, subscriptions=[(topic, True) for topic in topics])
+            self.mesh.on_reading(peer)
+            events += self.mesh.on_stream_opened(peer, self.now, is_dialled=is_dialled)
+            events += self.receive(peer, subscriptions=[(topic, True) for topic in topics])
         return events
 
     def join(self, topic: str = TOPIC) -> list[Event]:
         """Subscribe."""
         return self.mesh.join(topic, self.now)
 
-    def say(self, peer: PeerId, **parts: Any) -> list[Event]:
-        """Let a peer say something; what arrived is admitted at once."""
+    def receive(self, peer: PeerId, **parts: Any) -> list[Event]:
+        """Deliver an RPC from a peer; new messages are admitted at once."""
         events: list[Event] = []
         for event in self.mesh.receive(peer, Rpc(**parts), self.now):
             if isinstance(event, MessageReceived):
@@ -90,17 +94,17 @@ class Bench:
                 events.append(event)
         return events
 
-    def bring(
+    def deliver(
         self, peer: PeerId, message: Message, judged: Verdict = ACCEPT, **parts: Any
     ) -> list[Event]:
-        """Let a peer send a message, and give a verdict on it if that is asked for."""
-        events = self.say(peer, messages=[message], **parts)
+        """Deliver a message from a peer, and apply a verdict if it is validated."""
+        events = self.receive(peer, messages=[message], **parts)
         for one in of(Validate, events):
-            events += self.mesh.judged(peer, one.message, judged, self.now)
+            events += self.mesh.on_verdict(peer, one.message, judged, self.now)
         return events
 
-    def beat(self, count: int = 1, busy: Iterable[PeerId] = ()) -> list[Event]:
-        """Let heartbeats pass, a second each; return what all of them asked for."""
+    def heartbeat(self, count: int = 1, busy: Iterable[PeerId] = ()) -> list[Event]:
+        """Run heartbeats, one second each, and return all their events."""
         events: list[Event] = []
         for _ in range(count):
             self.now += 1.0
@@ -109,7 +113,7 @@ class Bench:
 
     @property
     def members(self) -> set[PeerId]:
-        """Who is in the mesh."""
+        """The members of the mesh."""
         return set(self.mesh.members.get(TOPIC, ()))
 
 
@@ -119,28 +123,28 @@ def of(kind: type[E], events: Iterable[Event]) -> list[E]:
 
 
 def charges(events: Iterable[Event]) -> list[tuple[PeerId, Cause]]:
-    """Return who is charged with what."""
+    """Return the charged peers and causes."""
     return [(event.peer, event.cause) for event in of(Misbehaviour, events)]
 
 
 def sent(events: Iterable[Event], part: str) -> list[tuple[PeerId, Any]]:
-    """Return whom a part of an RPC was sent to, and its entries."""
+    """Return the entries of one part of the RPCs sent, with the peer of each."""
     return [(peer, x) for peer, rpc in of(SendRpc, events) for x in getattr(rpc, part)]
 
 
 def forwarded(events: Iterable[Event]) -> list[tuple[PeerId, bytes]]:
-    """Return whom which message goes to."""
+    """Return the forwarded message ids, with the peer of each."""
     return [(peer, event.frame.id) for event in of(Forward, events) for peer in event.peers]
 
 
-class Swarm:
-    """Meshes whose RPCs take a while to arrive. All validators accept."""
+class MeshNetwork:
+    """Meshes connected with latency. All validators accept."""
 
     latency_s = 0.05
 
     def __init__(self, names: Iterable[str], seed: int) -> None:
-        self.benches = {
-            PeerId(name): Bench(own=PeerId(name), seed=seed + number)
+        self.nodes = {
+            PeerId(name): MeshFixture(own=PeerId(name), seed=seed + number)
             for number, name in enumerate(names)
         }
         self.charged: list[tuple[PeerId, Cause]] = []
@@ -148,44 +152,44 @@ class Swarm:
         self._seed = 1000 * seed
         self._order = itertools.count()
         self._due: list[tuple[float, int, PeerId, PeerId, Rpc]] = []
-        for bench in self.benches.values():
-            bench.join()
+        for node in self.nodes.values():
+            node.join()
 
-    def mesh_of(self, name: str) -> set[PeerId]:
-        """Return the members of somebody's mesh."""
-        return self.benches[PeerId(name)].members
+    def members_of(self, name: str) -> set[PeerId]:
+        """Return the members of a node's mesh."""
+        return self.nodes[PeerId(name)].members
 
     def connect(self, name: str, other: str) -> None:
-        """Open streams both ways; the first dialled."""
+        """Open streams both ways; the first node dialled."""
         for here, there in ((PeerId(name), PeerId(other)), (PeerId(other), PeerId(name))):
-            bench = self.benches[here]
-            bench.now = self.now
-            bench.mesh.reads(there)
+            node = self.nodes[here]
+            node.now = self.now
+            node.mesh.on_reading(there)
             is_dialled = here == name
-            self._perform(here, bench.mesh.opened(there, self.now, is_dialled=is_dialled))
+            self._perform(here, node.mesh.on_stream_opened(there, self.now, is_dialled=is_dialled))
 
     def disconnect(self, name: str, other: str) -> None:
-        """End the streams both ways."""
+        """Close the streams both ways."""
         for here, there in ((PeerId(name), PeerId(other)), (PeerId(other), PeerId(name))):
-            mesh = self.benches[here].mesh
-            mesh.closed(there)
-            mesh.unreads(there)
+            mesh = self.nodes[here].mesh
+            mesh.on_stream_closed(there)
+            mesh.on_reading_ended(there)
         both = {name, other}
         self._due = [entry for entry in self._due if {entry[2], entry[3]} != both]
         heapq.heapify(self._due)
 
     def restart(self, name: str) -> None:
-        """Start somebody again, who remembers nobody; nobody is connected to it."""
-        for other in self.benches:
+        """Restart a node with empty state and no connections."""
+        for other in self.nodes:
             if other != name:
                 self.disconnect(name, other)
         self._seed += 1
-        self.benches[PeerId(name)] = Bench(own=PeerId(name), seed=self._seed)
-        self.benches[PeerId(name)].now = self.now
-        self.benches[PeerId(name)].join()
+        self.nodes[PeerId(name)] = MeshFixture(own=PeerId(name), seed=self._seed)
+        self.nodes[PeerId(name)].now = self.now
+        self.nodes[PeerId(name)].join()
 
     def connect_all(self, names: Iterable[str], others: Iterable[str]) -> None:
-        """Connect those of one list with those of another."""
+        """Connect each node of one list with each of another."""
         done = set()
         for name, other in itertools.product(names, list(others)):
             if name != other and frozenset((name, other)) not in done:
@@ -193,18 +197,18 @@ class Swarm:
                 self.connect(name, other)
 
     def pass_time(self, seconds: float) -> None:
-        """Deliver and beat."""
+        """Deliver RPCs and run heartbeats for `seconds`."""
         until = self.now + seconds
         while self.now < until:
-            beat = int(self.now) + 1.0
-            while self._due and self._due[0][0] <= beat:
+            heartbeat = int(self.now) + 1.0
+            while self._due and self._due[0][0] <= heartbeat:
                 self.now, _, source, sink, rpc = heapq.heappop(self._due)
-                bench = self.benches[sink]
-                bench.now = self.now
-                self._perform(sink, bench.say(source, **rpc._asdict()))
-            self.now = beat
-            for name, bench in self.benches.items():
-                self._perform(name, bench.mesh.heartbeat(beat))
+                node = self.nodes[sink]
+                node.now = self.now
+                self._perform(sink, node.receive(source, **rpc._asdict()))
+            self.now = heartbeat
+            for name, node in self.nodes.items():
+                self._perform(name, node.mesh.heartbeat(heartbeat))
 
     def _perform(self, source: PeerId, events: Iterable[Event]) -> None:
         self.charged += charges(events)
