@@ -124,7 +124,7 @@ def _beyond_mib(node: ShoalProcess) -> float:
     for child in psutil.Process().children():
         if str(node.data_dir) in child.cmdline():
             rss = child.memory_info().rss
-            return float(rss - buffer["bytes"] - buffer["own_bytes"]) / MIB
+            return float(rss - buffer["bytes"] - buffer["local_bytes"]) / MIB
     raise RuntimeError(f"{node.data_dir.name} is gone:\n{node.log}")
 
 

@@ -55,7 +55,7 @@ def _print(
 ) -> None:
     reach = ways[0].scope
     if as_json:
-        keys = ("address", "scope", "tried", "relayed")
+        keys = ("address", "scope", "dial_result", "relayed")
         say_json(
             {
                 "schema_version": 1,

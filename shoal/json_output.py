@@ -50,7 +50,7 @@ class Failed(VersionedOutput):
     """An error, on standard error; the exit code says of what kind."""
 
     error: str
-    do: str
+    remedy: str
 
 
 class Ready(VersionedOutput):
@@ -128,7 +128,7 @@ class MemberRow:
     state: str
     round: int
     reward_local: float | None
-    reward_start: float | None
+    reward_initial: float | None
     groups_external_used: int
     groups_published: int
     groups_received: int

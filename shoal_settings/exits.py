@@ -65,5 +65,5 @@ def say_error(program: str, message: str) -> None:
     if not _as_json.get():
         say(f"{program}: {message}", error=True)
         return
-    wrong, _, do = message.partition("; ")
-    say_json({"schema_version": 1, "error": wrong, "do": do}, error=True)
+    wrong, _, remedy = message.partition("; ")
+    say_json({"schema_version": 1, "error": wrong, "remedy": remedy}, error=True)

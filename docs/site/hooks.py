@@ -168,7 +168,7 @@ def _scraped() -> str:
 
     return _rows(
         "metric | labels | meaning",
-        ((f"`{one.name}`", ", ".join(one.labels), one.says) for one in METRICS),
+        ((f"`{one.name}`", ", ".join(one.labels), one.help) for one in METRICS),
     )
 
 
@@ -182,7 +182,7 @@ def _keys(kind: type, before: str = "") -> Iterator[tuple[str, str]]:
     """Yield the keys of an answer that need words, and those of the answers within it."""
     says, hints = _documented(kind), get_type_hints(kind)
     for one in fields(kind):
-        text = says.get(one.name) or one.metadata.get("says")
+        text = says.get(one.name) or one.metadata.get("help")
         if text:
             yield before + one.name, text.replace("|", "\\|")
         for inside in _dataclasses(hints[one.name]):
@@ -225,7 +225,7 @@ def _verdicts() -> str:
     return _rows(
         "reason | finding | verdict",
         (
-            (f"`{reason.value}`", reason.row.says, verdict(reason))
+            (f"`{reason.value}`", reason.row.message, verdict(reason))
             for reason in Reason
             if reason.row.outcome is not Outcome.ACCEPT
         ),

@@ -120,7 +120,7 @@ class GenerateOnly:
         number = self.round + 1
         settings = self._settings
         wanted = settings.local * settings.completions
-        self._phases.enter(Phase.ANSWERING, round=number, of=wanted)
+        self._phases.enter(Phase.GENERATING, round=number, of=wanted)
         rng = random.Random(hashlib.sha256(f"{self._seed}/{number}/tasks".encode()).digest())
         own = self._answer(self._tasks.draw(rng, settings.local), self._tasks.play)
         generated = time.monotonic()
@@ -204,8 +204,8 @@ def _record(
     num_cut = sum(answer.finish_reason is FinishReason.LENGTH for answer in answers)
     known |= completion_figures([answer.num_tokens for answer in answers], num_cut)
     known |= measured | {"round": number, "groups_local": len(own)}
-    known |= {"own_groups": len(own), "own_answers": len(answers)}
-    _, known["own_frac_reward_zero_std"] = reward_spread([one for one in rewards if one])
+    known |= {"local_groups": len(own), "local_completions": len(answers)}
+    _, known["local_frac_reward_zero_std"] = reward_spread([one for one in rewards if one])
     if scores:
         known["reward_local"] = sum(scores) / len(scores)
     return RoundRecord(**known)

@@ -147,5 +147,5 @@ class JudgedPolicy:
             round=round_number,
             policy_version=policy_version,
             model_name=public_model_name(self._policy.name),
-            draws_externals=self._draws_externals,
+            uses_external_groups=self._draws_externals,
         )

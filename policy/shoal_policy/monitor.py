@@ -48,7 +48,7 @@ class TrainingMonitor:
         for one in learning.findings():
             if one.check not in self._said:
                 shown = f"; {one.example}" if one.example else ""
-                self._on_news(f"learning: {one.says}{shown}. What to do: {one.do}")
+                self._on_news(f"learning: {one.message}{shown}. What to do: {one.remedy}")
         self._said = set(learning.standing)
 
     def view(self) -> Learning:

@@ -107,10 +107,10 @@ class RoundRunner:
         shared = self._share(this, own)  # 3
         self._phases.enter(Phase.SCORING, round=number)
         fresh = self._verify_own(this, own, shared)
-        self._phases.enter(Phase.DRAWING, round=number)
+        self._phases.enter(Phase.SAMPLING, round=number)
         training = self._sample(this, fresh)  # 4
         updating = time.perf_counter()
-        self._phases.enter(Phase.LEARNING, round=number)
+        self._phases.enter(Phase.UPDATING, round=number)
         groups, stats = self._update(this, training)  # 5
         self._remember(this, training, stats)
         spoilt = {index for step in stats.nonfinite for index in step.groups}
@@ -123,7 +123,7 @@ class RoundRunner:
             own=own,
             fresh=fresh,
             stats=stats,
-            server_difference=self._generator.server_difference,
+            server_logp_difference=self._generator.server_logp_difference,
             tokens_seen=num_tokens(groups),
             rewards_out_of_range=self._tasks.take_num_out_of_range(),
             seconds=now - started,
@@ -153,7 +153,7 @@ class RoundRunner:
         if not questions:
             return []
         wanted = len(questions) * this.config.num_completions
-        self._phases.enter(Phase.ANSWERING, round=this.number, of=wanted)
+        self._phases.enter(Phase.GENERATING, round=this.number, of=wanted)
         return self._generator.answer(
             GenerationRequest(
                 questions=questions,

@@ -45,7 +45,7 @@ def decode_ipc(raw: bytes) -> m.IpcFrame:
 def _write_sampled(item: m.SampledGroup) -> dict[str, Any]:
     return {
         **_WIRES.of(PublishedGroup).write(item.published),
-        "own": item.own,
+        "is_local": item.is_local,
         "network": item.network,
     }
 
@@ -58,7 +58,7 @@ def _read_sampled(message: pb.SampledGroup) -> m.SampledGroup:
         raise FrameError("sampled group has a label longer than any network's")
     return m.SampledGroup(
         published=published,
-        own=message.own,
+        is_local=message.is_local,
         network=message.network,
     )
 

@@ -110,7 +110,7 @@ class SampledGroup:
     """
 
     published: PublishedGroup
-    own: bool
+    is_local: bool
     network: str = ""
 
 
@@ -163,8 +163,8 @@ class GroupOutcome:
     """Sum of |advantage| over the completions that were trained on."""
     tokens: int = 0
     """Tokens of those."""
-    why_unused: str = ""
-    """Empty where it was trained on; else an `Unused`."""
+    skip_reason: str = ""
+    """Empty where it was trained on; else a `SkipReason`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +174,7 @@ class Report:
     groups: tuple[GroupReport, ...] = ()
     round: int = 0
     """The round that has ended; 0 where none has."""
-    learnt: tuple[GroupOutcome, ...] = ()
+    outcomes: tuple[GroupOutcome, ...] = ()
     """Groups that this round learned from."""
 
 
@@ -247,7 +247,7 @@ class JudgeAnswer:
     round: int
     policy_version: int
     model_name: str
-    draws_externals: bool
+    uses_external_groups: bool
     """The policy trains on groups of others too."""
 
 

@@ -52,9 +52,9 @@ class ReasonRow:
 
     outcome: Outcome
     sort: Sort
-    says: str
+    message: str
     """The finding, in words for the owner of a node."""
-    do: str
+    remedy: str
     """Advice to the node's owner."""
     heavy: bool = False
     """A reject that no honest software can produce; it weighs five times as much."""
@@ -69,8 +69,8 @@ def _broken(says: str, do: str = "", *, signer_alone: bool = False) -> ReasonRow
     return ReasonRow(
         outcome=Outcome.REJECT,
         sort=Sort.BROKEN,
-        says=says,
-        do=do or _DO[Sort.BROKEN],
+        message=says,
+        remedy=do or _DO[Sort.BROKEN],
         signer_alone=signer_alone,
     )
 
@@ -79,8 +79,8 @@ def _hostile(says: str, *, heavy: bool = True, signer_alone: bool = False) -> Re
     return ReasonRow(
         outcome=Outcome.REJECT,
         sort=Sort.HOSTILE,
-        says=says,
-        do=_DO[Sort.HOSTILE],
+        message=says,
+        remedy=_DO[Sort.HOSTILE],
         heavy=heavy,
         signer_alone=signer_alone,
     )
@@ -88,12 +88,18 @@ def _hostile(says: str, *, heavy: bool = True, signer_alone: bool = False) -> Re
 
 def _foreign(sort: Sort, says: str, do: str = "", *, signer_alone: bool = False) -> ReasonRow:
     return ReasonRow(
-        outcome=Outcome.REJECT, sort=sort, says=says, do=do or _DO[sort], signer_alone=signer_alone
+        outcome=Outcome.REJECT,
+        sort=sort,
+        message=says,
+        remedy=do or _DO[sort],
+        signer_alone=signer_alone,
     )
 
 
 def _ignored(sort: Sort, says: str, do: str = "", *, ours: bool = False) -> ReasonRow:
-    return ReasonRow(outcome=Outcome.IGNORE, sort=sort, says=says, do=do or _DO[sort], ours=ours)
+    return ReasonRow(
+        outcome=Outcome.IGNORE, sort=sort, message=says, remedy=do or _DO[sort], ours=ours
+    )
 
 
 _CLOCK = "look at the clocks: shoal debug doctor"
@@ -115,7 +121,7 @@ class Reason(StrEnum):
 
     VALID = (
         "valid",
-        ReasonRow(outcome=Outcome.ACCEPT, sort=Sort.BUSY, says="taken", do="nothing"),
+        ReasonRow(outcome=Outcome.ACCEPT, sort=Sort.BUSY, message="taken", remedy="nothing"),
     )
     OVERSIZE_MESSAGE = "oversize_message", _broken("a message longer than the swarm allows")
     WRONG_SWARM = (

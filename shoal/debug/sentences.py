@@ -36,9 +36,9 @@ def doctor(console: Console, view: Doctor) -> None:
     for finding in view.findings:
         colour = _COLOURS[finding.state]
         head = styled((f"{finding.state:<4}", colour), f"  {finding.check:<10}  ")
-        print_wrapped(console, finding.says, head=head)
-        if finding.do:
-            print_wrapped(console, finding.do, head=f"{'':18}→ ")
+        print_wrapped(console, finding.message, head=head)
+        if finding.remedy:
+            print_wrapped(console, finding.remedy, head=f"{'':18}→ ")
     states = [finding.state for finding in view.findings]
     console.print(f"{states.count('bad')} errors, {states.count('warn')} warnings")
 
@@ -46,20 +46,20 @@ def doctor(console: Console, view: Doctor) -> None:
 def refusals(console: Console, view: Refusals) -> None:
     """Print how often each reason was given, then the latest refusals, each with what to do."""
     for count in view.counts:
-        console.print(f"{count.count:>6}  {count.reason}: {count.says}", soft_wrap=True)
+        console.print(f"{count.count:>6}  {count.reason}: {count.message}", soft_wrap=True)
     if not view.counts:
         console.print("nothing was refused since the start")
-    for row in view.ring:
+    for row in view.recent:
         ago = duration(max(0.0, view.at_ms - row.at_ms) / 1000)
-        times = f", {row.times} times" if row.times > 1 else ""
+        times = f", {row.count} times" if row.count > 1 else ""
         family = f" ({row.family})" if row.family else ""
         by = f"from {peer_name(console, row.forwarder)}"
         if row.signer != row.forwarder:
             signer = peer_name(console, row.signer) if row.signer else "nobody known"
             by = f"of {signer}, brought by {peer_name(console, row.forwarder)}"
         console.print()
-        console.print(f"{ago} ago{times}: {row.says}{family}; {by}", soft_wrap=True)
-        console.print(f"  → {row.do}", soft_wrap=True)
+        console.print(f"{ago} ago{times}: {row.message}{family}; {by}", soft_wrap=True)
+        console.print(f"  → {row.remedy}", soft_wrap=True)
 
 
 def add_follow(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +84,7 @@ def latest(node: RunningNode, arguments: argparse.Namespace, _tell: Tell) -> Ite
 def rollouts(console: Console, view: RolloutsView) -> None:
     """The latest rollouts."""
     for row in view.rollouts:
-        who = "this node" if row.own else row.publisher
+        who = "this node" if row.is_local else row.publisher
         told = (
             f" {row.family} from {who}, round {row.round}, {duration(row.age_s)} ago, "
             f"reward {number(row.reward)}"
@@ -106,7 +106,7 @@ def _completion(console: Console, row: CompletionRow) -> None:
     text = row.text or ""
     ending = "" if row.finish_reason == "stop" else " … cut"
     if row.turns is not None:
-        text = " › ".join(turn.text for turn in row.turns if turn.by == "policy")
+        text = " › ".join(turn.text for turn in row.turns if turn.role == "policy")
         ending = "" if row.finish_reason == "stop" else " … unfinished"
     text = cut(text.replace("\n", " "), MAX_CELL_CHARS)
     mark = "    ?" if row.reward is None else f"{row.reward:5.2f}"
@@ -117,9 +117,9 @@ def _dialogue(console: Console, turns: Sequence[TurnRow]) -> None:
     """Print the best game of a group whole: `>` marks the policy's messages, as in `--play`."""
     number = 0
     for turn in turns[:_MAX_TURNS_SHOWN]:
-        number += turn.by == "policy"
+        number += turn.role == "policy"
         text = cut(" ".join(turn.text.split()), MAX_CELL_CHARS)
-        head = f"{number}. > " if turn.by == "policy" else ""
+        head = f"{number}. > " if turn.role == "policy" else ""
         print_wrapped(console, text, head=f"{head:>15}")
     if (left := len(turns) - _MAX_TURNS_SHOWN) > 0:
         console.print(f"{'':15}… and {left} more messages; --json has all")

@@ -40,7 +40,10 @@ def _rows(view: Status) -> Iterator[tuple[str, str]]:
     yield "swarm", f"{view.swarm.name}  {view.swarm.digest}"
     yield from (("address", address) for address in view.addresses)
     yield "up", duration(view.uptime_s or 0.0)
-    yield "peers", "alone: nobody else is connected" if view.solo else f"{view.peers} connected"
+    yield (
+        "peers",
+        "alone: nobody else is connected" if view.is_isolated else f"{view.peers} connected",
+    )
     yield "cost", in_words(costs_of(view.cost))
     if view.worker.sandbox:
         yield "sandbox", view.worker.sandbox
@@ -75,14 +78,14 @@ def _trainer(view: Status, trainer: TrainerView) -> Iterator[tuple[str, str]]:
         yield "paused", f"{trainer.paused}: it goes on by itself when there is room"
     yield from _doing(trainer)
     yield "round", str(view.round or 0)
-    start = number(trainer.reward_start)
+    start = number(trainer.reward_initial)
     yield "own reward", f"{number(trainer.reward_local)}  (start {start})"
-    if (learning := trainer.learning) is not None and learning.says:
+    if (learning := trainer.learning) is not None and learning.message:
         more = "" if learning.state in ("ok", "early") else ": see shoal debug doctor"
-        yield "learning", learning.says + more
+        yield "learning", learning.message + more
     groups = f"{view.groups_published} published, {view.groups_received} received"
     yield "groups", f"{groups}, {view.groups_external_used} of others trained on"
-    if view.outbox is not None and (view.outbox.unsent or view.outbox.late_s):
+    if view.outbox is not None and (view.outbox.unsent or view.outbox.delivery_lag_s):
         yield "outbox", _outbox(view.outbox)
     if (held := view.buffer) is not None:
         room = f"{size(held.bytes)} of {size(held.capacity_bytes)}, {held.evicted} evicted"
@@ -91,12 +94,12 @@ def _trainer(view: Status, trainer: TrainerView) -> Iterator[tuple[str, str]]:
 
 
 def _outbox(outbox: OutboxView) -> str:
-    if outbox.late_s:
+    if outbox.delivery_lag_s:
         return (
-            f"the swarm is {outbox.late_s:.0f} s behind: this node shares less until it has"
+            f"the swarm is {outbox.delivery_lag_s:.0f} s behind: this node shares less until it has"
             " caught up, and the trainer keeps the newest groups"
         )
-    if not outbox.batches_put_off:
+    if not outbox.batches_postponed:
         return f"{outbox.unsent} batches wait for a peer"
     return (
         f"{outbox.unsent} batches wait for their turn: the trainer makes more groups than peers"

@@ -67,7 +67,7 @@ def _show_rows(console: Console, title: str, rows: tuple[Any, ...]) -> None:
         return
     console.print(title, style="bold", soft_wrap=True)
     # The first cell says whose row it is.
-    names = [one.name for one in fields(rows[0]) if one.name != "own"]
+    names = [one.name for one in fields(rows[0]) if one.name != "is_local"]
     cells = [[_cell(console, row, name) for name in names] for row in rows]
     kept = [at for at in range(len(names)) if at == 0 or any(row[at] for row in cells)]
     table = Rows([_title(names[at]) for at in kept])
@@ -78,7 +78,7 @@ def _show_rows(console: Console, title: str, rows: tuple[Any, ...]) -> None:
 
 def _cell(console: Console, row: Any, name: str) -> str:
     """Return a cell; empty where there is nothing to say."""
-    if name in _PEERS and getattr(row, "own", False):
+    if name in _PEERS and getattr(row, "is_local", False):
         return "this node"
     value = getattr(row, name)
     return str(len(value)) if name == "topics" else _said(console, name, value)

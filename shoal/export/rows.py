@@ -162,7 +162,7 @@ def _row(
         "index": task.index,
         "verifier": task.verifier,
         "verifier_version": task.verifier_version,
-        "own": item.own,
+        "is_local": item.own,
         "publisher": str(group.publisher),
         "model": group.policy.model_name,
         "policy_version": group.policy.policy_version,

@@ -111,7 +111,7 @@ def _cell(name: str) -> str:
 _COLUMNS = (
     "question:text answer:text completions:texts messages:games rewards:numbers "
     "finish_reasons:texts num_tokens:counts family:text config_digest:text seed:count index:count "
-    "verifier:text verifier_version:text own:switch publisher:text model:text "
+    "verifier:text verifier_version:text is_local:switch publisher:text model:text "
     "policy_version:count round:count temperature:number top_p:number created_ms:count "
     "received_ms:count sequence:count batch_id:text group_id:text"
 )

@@ -59,7 +59,7 @@ class ChildNode:
             state=f"ended ({code})" if code else trainer.state or "starting",
             round=status.round or 0,
             reward_local=trainer.reward_local,
-            reward_start=trainer.reward_start,
+            reward_initial=trainer.reward_initial,
             groups_external_used=status.groups_external_used or 0,
             groups_published=status.groups_published or 0,
             groups_received=status.groups_received or 0,
@@ -81,7 +81,7 @@ def members_table(members: Sequence[ChildNode], data_dir: Path) -> Table:
     )
     table.caption_justify = "left"
     for row in (member.row() for member in members):
-        rewards = number(row.reward_start), number(row.reward_local)
+        rewards = number(row.reward_initial), number(row.reward_local)
         counts = row.groups_external_used, row.groups_published, row.groups_received, row.peers
         table.add_row(row.name, row.state, str(row.round), *rewards, *map(str, counts))
     return table

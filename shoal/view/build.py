@@ -42,16 +42,20 @@ def build(
         data_dir=visible_name(data_dir),
         at_unix=at_unix,
         swarm=status.swarm,
-        right=right_of(answers, at_unix=at_unix, kind=kind),
+        health=right_of(answers, at_unix=at_unix, kind=kind),
         learning=_learning(answers),
         publishers=publishers_of(answers) if kind == "node" else (),
-        worth=worth_of(answers, kind=kind),
-        said=(answers.rollouts or RolloutsView()).rollouts[::-1],
+        benefit=worth_of(answers, kind=kind),
+        rollouts=(answers.rollouts or RolloutsView()).rollouts[::-1],
         refused=answers.refusals or Refusals(),
-        now=_now(answers, kind, data_dir, program),
-        met_at=tuple(one.address for one in chosen(seen.facts.addresses)) if kind != "node" else (),
+        next_steps=_now(answers, kind, data_dir, program),
+        join_addresses=tuple(one.address for one in chosen(seen.facts.addresses))
+        if kind != "node"
+        else (),
         invitation=line_of(seen),
-        here=(answers.peers or Peers()).peers[:MAX_TOLD_APART] if kind != "node" and is_up else (),
+        connections=(answers.peers or Peers()).peers[:MAX_TOLD_APART]
+        if kind != "node" and is_up
+        else (),
     )
 
 
@@ -61,23 +65,23 @@ def _learning(answers: LatestAnswers) -> LearningShown:
     trainer = status.trainer or TrainerView()
     learning = trainer.learning or Learning()
     held_out = (trainer.held_out or {}).get("pass@1", run.held_out)
-    round_number, reward_own = status.round or 0, trainer.reward_local
+    round_number, reward_local = status.round or 0, trainer.reward_local
     is_down = answers.down_since_unix is not None
     if run.round and (is_down or (run.answer and run.round >= round_number)):
         # The same rounds as the answer's. Of a node that is down the status may be of an earlier
         # end: one that is killed leaves none.
-        round_number, reward_own = run.round, run.reward_own
+        round_number, reward_local = run.round, run.reward_local
     return LearningShown(
         state=learning.state,
-        says=learning.says,
+        message=learning.message,
         round=round_number,
-        reward_own=reward_own,
-        reward_start=trainer.reward_start,
+        reward_local=reward_local,
+        reward_initial=trainer.reward_initial,
         held_out=held_out,
-        held_out_start=run.held_out_start,
+        held_out_initial=run.held_out_initial,
         answer=run.answer,
-        reward_own_within=run.reward_own_within,
-        held_out_within=None if held_out is None else within_of_share(held_out, run.held_out_items),
+        reward_local_ci95=run.reward_local_ci95,
+        held_out_ci95=None if held_out is None else within_of_share(held_out, run.held_out_items),
         held_out_items=run.held_out_items,
         findings=learning.findings,
         families=(answers.ledger or Ledger()).families,
@@ -93,9 +97,9 @@ def _now(answers: LatestAnswers, kind: Kind, data_dir: str, program: str) -> tup
             "ledger": ("show from whom it had learnt", answers.ledger),
         }
         return (
-            NextStep(says="start it again", command=f"{program} {kind} {where}"),
+            NextStep(message="start it again", command=f"{program} {kind} {where}"),
             *(
-                NextStep(says=says, command=f"{program} debug {view} --last {where}")
+                NextStep(message=says, command=f"{program} debug {view} --last {where}")
                 for view, (says, known) in left.items()
                 if kind == "node" and known is not None
             ),
@@ -107,6 +111,6 @@ def _now(answers: LatestAnswers, kind: Kind, data_dir: str, program: str) -> tup
         "keep the answers": f"export {where}",
     }
     return tuple(
-        NextStep(says=says, command=f"{program} {command}")
+        NextStep(message=says, command=f"{program} {command}")
         for says, command in list(now.items())[: None if kind == "node" else 2]
     )

@@ -74,7 +74,7 @@ class LivePeer:
         answers, now = self.asking.now(), time.time()
         shown = build(answers, data_dir=str(self.folder), at_unix=now, program=self._program)
         self.known = (shown, answers)
-        if shown.right.state != "down":
+        if shown.health.state != "down":
             self.answered_at = time.monotonic()
         self.shown = {**to_json(shown), "name": self.name, "rows": self.asking.rows}
         return self.known
@@ -99,7 +99,7 @@ class LivePeer:
         if self.known is None:
             return False, "not asked yet"
         shown, answers = self.known
-        is_up, says = shown.right.state != "down", shown.right.says
+        is_up, says = shown.health.state != "down", shown.health.message
         trainer = (answers.status or Status()).trainer or TrainerView()
         if not is_up or not at_work or shown.kind != "node" or trainer.state in _AT_WORK:
             return is_up, says

@@ -36,7 +36,7 @@ class Metric:
     """One metric. The name of a counter ends in ``_total``."""
 
     name: str
-    says: str
+    help: str
     labels: Labels = ()
 
 
@@ -46,7 +46,7 @@ def _named(kind: type, labels: Labels = ()) -> Iterator[Metric]:
     for one in fields(kind):
         about = one.metadata
         if "metric" in about:
-            yield Metric(about["metric"], about["says"], labels)
+            yield Metric(about["metric"], about["help"], labels)
         more = (*labels, about["label"]) if "label" in about else labels
         for inside in _types_in(hints[one.name]):
             yield from _named(inside, more)
@@ -90,18 +90,18 @@ class _Samples(Collector):
             if found := self._samples.get(metric.name):
                 is_counter = metric.name.endswith("_total")
                 kind = CounterMetricFamily if is_counter else GaugeMetricFamily
-                family = kind(metric.name, metric.says, labels=metric.labels)
+                family = kind(metric.name, metric.help, labels=metric.labels)
                 for labels, value in found:
                     family.add_metric(labels, value)
                 yield family
 
 
 def _samples(shown: ShownPeer, answers: LatestAnswers) -> Iterator[Sample]:
-    yield "shoal_up", (), float(shown.right.state != "down")
+    yield "shoal_up", (), float(shown.health.state != "down")
     who = (shown.kind, shown.peer_id, shown.swarm.name, shown.swarm.digest)
     yield "shoal_peer_info", who, 1.0
     for state in ("warn", "bad"):
-        count = sum(one.state == state for one in shown.right.findings)
+        count = sum(one.state == state for one in shown.health.findings)
         yield "shoal_findings", (state,), float(count)
     for answer in (answers.status, answers.ledger, shown.refused):
         yield from _inside(answer, ())

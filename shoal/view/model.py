@@ -13,7 +13,7 @@ from typing import Literal
 
 from shoal_ipc.answers.doctor import Finding
 from shoal_ipc.answers.form import Versioned
-from shoal_ipc.answers.learning import LastHour, LearningFinding, LearntFamily
+from shoal_ipc.answers.learning import FamilyStats, LastHour, LearningFinding
 from shoal_ipc.answers.node import Progress, Rollout
 from shoal_ipc.answers.peer import Connection, Refusals, SwarmView
 
@@ -27,8 +27,8 @@ class NodeHealth:
     """Am I all right?"""
 
     state: Health
-    says: str
-    do: str
+    message: str
+    remedy: str
     findings: tuple[Finding, ...]
     phase: str
     """The phase of the trainer and how far it is; empty for none."""
@@ -45,19 +45,19 @@ class LearningShown:
 
     state: str
     """early, ok, warn or bad; empty where no trainer has said anything."""
-    says: str
+    message: str
     round: int
-    reward_own: float | None
-    reward_start: float | None
+    reward_local: float | None
+    reward_initial: float | None
     held_out: float | None
-    held_out_start: float | None
+    held_out_initial: float | None
     findings: tuple[LearningFinding, ...]
-    families: tuple[LearntFamily, ...]
+    families: tuple[FamilyStats, ...]
     answer: str = ""
     """Yes, no or not clear, with its numbers; empty while it is too early."""
-    reward_own_within: float | None = None
-    """Half of the 95 % interval of `reward_own`."""
-    held_out_within: float | None = None
+    reward_local_ci95: float | None = None
+    """Half of the 95 % interval of `reward_local`."""
+    held_out_ci95: float | None = None
     """Half of the 95 % interval of `held_out`."""
     held_out_items: int = 0
     """Questions that `held_out` is a share of; 0 where that is not known."""
@@ -71,15 +71,15 @@ class PublisherShown:
     short: str
     name: str
     model: str
-    mine: bool
+    is_local: bool
     connected: bool
     relayed: bool
     latency_ms: float | None
-    verdict_state: Standing
+    reputation: Standing
     received: int
     """Groups of it that came into the buffer since the start; of the node itself, published."""
-    drawn: int
-    trained: int
+    sampled: int
+    groups_trained: int
     """Groups trained on with an advantage, over the run."""
     signal: float
     """Sum of |advantage| over them."""
@@ -100,10 +100,10 @@ class Fact:
 class Benefit:
     """Is it worth it? What came from others, and what it costs."""
 
-    says: str
-    lately: LastHour
+    message: str
+    last_hour: LastHour
     """Recent sums; of a node that is down, those before it trained last."""
-    came: tuple[Fact, ...]
+    gains: tuple[Fact, ...]
     costs: tuple[Fact, ...]
     """Cost up to its last answer."""
 
@@ -112,7 +112,7 @@ class Benefit:
 class NextStep:
     """The advice under "What now?": a command to copy."""
 
-    says: str
+    message: str
     command: str
 
 
@@ -127,17 +127,17 @@ class ShownPeer(Versioned):
     data_dir: str
     at_unix: float
     swarm: SwarmView
-    right: NodeHealth
+    health: NodeHealth
     learning: LearningShown
     publishers: tuple[PublisherShown, ...]
-    worth: Benefit
-    said: tuple[Rollout, ...]
+    benefit: Benefit
+    rollouts: tuple[Rollout, ...]
     """The newest first, without texts: those come from the `rollouts` view."""
     refused: Refusals = field(default_factory=Refusals)
-    now: tuple[NextStep, ...] = ()
-    met_at: tuple[str, ...] = ()
+    next_steps: tuple[NextStep, ...] = ()
+    join_addresses: tuple[str, ...] = ()
     """Addresses at which a bootstrap or judge is met, the best first."""
     invitation: str = ""
     """The line with which others join; empty where the peer has no address."""
-    here: tuple[Connection, ...] = ()
+    connections: tuple[Connection, ...] = ()
     """The connections of a peer that does not learn."""

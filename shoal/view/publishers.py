@@ -32,7 +32,7 @@ def with_short_ids(text: str) -> str:
 
 def me_of(answers: LatestAnswers) -> str:
     """Return the node's own id; of one that was killed its ledger may be all that says it."""
-    own = (row.peer_id for row in (answers.ledger or Ledger()).publishers if row.own)
+    own = (row.peer_id for row in (answers.ledger or Ledger()).publishers if row.is_local)
     return (answers.status or Status()).peer_id or next(own, "")
 
 
@@ -64,9 +64,13 @@ def publishers_of(answers: LatestAnswers) -> tuple[PublisherShown, ...]:
     found = [
         one
         for one in found
-        if one.connected or one.received or one.trained or one.drawn or one.verdict_state != "fine"
+        if one.connected
+        or one.received
+        or one.groups_trained
+        or one.sampled
+        or one.reputation != "fine"
     ]
-    found.sort(key=lambda one: (not one.mine, -one.signal, -one.received, one.peer_id))
+    found.sort(key=lambda one: (not one.is_local, -one.signal, -one.received, one.peer_id))
     return tuple(found[:MAX_TOLD_APART])
 
 
@@ -86,14 +90,14 @@ def _row(
         short=short(peer_id),
         name="this node" if mine else "",
         model=(model if mine else "") or learnt.model or model,
-        mine=mine,
+        is_local=mine,
         connected=mine or peer is not None or score.connected,
         relayed=peer is not None and peer.relayed,
         latency_ms=None if peer is None else peer.latency_ms,
-        verdict_state="me" if mine else _standing(score),
+        reputation="me" if mine else _standing(score),
         received=kept.received,
-        drawn=0 if mine else kept.draws,
-        trained=learnt.trained,
+        sampled=0 if mine else kept.sampled,
+        groups_trained=learnt.groups_trained,
         signal=learnt.signal,
         reward=learnt.reward,
         banned_s=score.banned_s,

@@ -38,11 +38,11 @@ def right_of(answers: LatestAnswers, *, at_unix: float, kind: Kind) -> NodeHealt
     worst = max(findings, key=lambda one: GRAVITY.index(one.state), default=Finding(state="ok"))
     says = _activity(answers, kind)
     if worst.state != "ok" and worst.check != "peers":  # the activity names those connected
-        says = f"{says}. {worst.check}: {worst.says}"
+        says = f"{says}. {worst.check}: {worst.message}"
     return NodeHealth(
         state=worst.state,
-        says=with_short_ids(says),
-        do="" if worst.state == "ok" else worst.do,
+        message=with_short_ids(says),
+        remedy="" if worst.state == "ok" else worst.remedy,
         findings=findings,
         phase=doing(trainer.phase, trainer.progress) if trainer.phase else "",
         progress=trainer.progress,
@@ -57,8 +57,8 @@ def _down(answers: LatestAnswers, at_unix: float, trainer: TrainerView) -> NodeH
     ago = "" if since is None else f" (for {duration(max(0.0, at_unix - since))})"
     return NodeHealth(
         state="down",
-        says=answers.silent or f"no node answers here{ago}",
-        do="" if answers.silent else "run the same command to resume" if since else "start one",
+        message=answers.silent or f"no node answers here{ago}",
+        remedy="" if answers.silent else "run the same command to resume" if since else "start one",
         findings=(),
         phase="",
         progress=None,
@@ -87,4 +87,4 @@ def _num_others(answers: LatestAnswers) -> int:
     """Count the connected peers that answered anything: a bootstrap does not."""
     connected = {one.peer_id for one in (answers.peers or Peers()).peers}
     rows = (answers.buffer or Buffer()).publishers
-    return len(connected & {one.peer_id for one in rows if one.received and not one.own})
+    return len(connected & {one.peer_id for one in rows if one.received and not one.is_local})

@@ -40,13 +40,13 @@ class RunFile:
 
     round: int = 0
     """The latest on disk; 0 before the first."""
-    reward_own: float | None = None
+    reward_local: float | None = None
     """Mean own reward of the latest rounds."""
-    reward_own_within: float | None = None
+    reward_local_ci95: float | None = None
     """Half of that mean's 95 % interval."""
     held_out: float | None = None
     """Share of held-out questions that passed, in the latest evaluation."""
-    held_out_start: float | None = None
+    held_out_initial: float | None = None
     held_out_items: int = 0
     """Questions of the latest evaluation; 0 where that is not known."""
     answer: str = ""
@@ -156,10 +156,10 @@ class RunReader:
         is_whole = bool(self._rounds) and self._rounds[0] <= 1
         return RunFile(
             round=number,
-            reward_own=fmean(latest) if latest else None,
-            reward_own_within=ci95_halfwidth(latest),
+            reward_local=fmean(latest) if latest else None,
+            reward_local_ci95=ci95_halfwidth(latest),
             held_out=passed[-1] if passed else None,
-            held_out_start=passed[0] if passed else None,
+            held_out_initial=passed[0] if passed else None,
             held_out_items=self._num_items,
             answer=is_it_learning(
                 self._first, latest, number, held_out=passed, num_held_out=self._num_items

@@ -16,11 +16,11 @@ from shoal_ipc.answers.words import duration
 
 def worth_of(answers: LatestAnswers, *, kind: Kind) -> Benefit:
     """Return the fourth block."""
-    status, lately = answers.status or Status(), (answers.ledger or Ledger()).lately
+    status, lately = answers.status or Status(), (answers.ledger or Ledger()).last_hour
     return Benefit(
-        says=_says(answers, status) if kind == "node" else "",
-        lately=lately,
-        came=_came(lately, status) if kind == "node" else (),
+        message=_says(answers, status) if kind == "node" else "",
+        last_hour=lately,
+        gains=_came(lately, status) if kind == "node" else (),
         costs=costs_of(status.cost),
     )
 
@@ -29,9 +29,9 @@ def _says(answers: LatestAnswers, status: Status) -> str:
     """Say what was learnt from others: of late, else over the run, else that there is nothing."""
     is_down = answers.down_since_unix is not None
     ledger = answers.ledger or Ledger()
-    lately = ledger.lately
-    if lately.others_signal_share is not None:
-        percent = math.floor(100 * lately.others_signal_share + 0.5)  # as the page, half up
+    lately = ledger.last_hour
+    if lately.external_signal_share is not None:
+        percent = math.floor(100 * lately.external_signal_share + 0.5)  # as the page, half up
         window = duration(lately.window_s)
         at = local_time(ledger.at_ms)
         until = f"until {at}" if at else "before it stopped"
@@ -39,7 +39,7 @@ def _says(answers: LatestAnswers, status: Status) -> str:
         rate = None if is_down else status.cost.bytes_in_s
         cost = "" if rate is None else f" ({rate / 1000:.1f} KB/s received)"
         return f"In the {when}, {percent}% of the training signal came from other nodes{cost}"
-    listed = sum(one.trained for one in ledger.publishers if not one.own)
+    listed = sum(one.groups_trained for one in ledger.publishers if not one.is_local)
     if trained := max(status.groups_external_used or 0, listed):
         return f"Over the whole run {trained} groups of others were trained on, none of late"
     if not is_down:
@@ -51,10 +51,10 @@ def _says(answers: LatestAnswers, status: Status) -> str:
 
 def _came(lately: LastHour, status: Status) -> tuple[Fact, ...]:
     rows = []
-    if lately.others_signal_share is not None:
+    if lately.external_signal_share is not None:
         rows = [
-            Fact(name="groups with signal", value=str(lately.groups_others)),
-            Fact(name="tokens saved", value=str(lately.tokens_others)),
+            Fact(name="groups with signal", value=str(lately.groups_external)),
+            Fact(name="tokens saved", value=str(lately.tokens_external)),
         ]
     if status.judge is not None and status.judge.mean_score is not None:
         rows.append(Fact(name="judge's score", value=number(status.judge.mean_score)))

@@ -43,12 +43,12 @@ def _row(*parts: Part) -> Text:
 
 def right(shown: ShownPeer, _room: int) -> Iterator[Text]:
     """Am I all right?"""
-    one = shown.right
-    yield styled((f"{one.state}: ", COLOURS[one.state]), one.says)
+    one = shown.health
+    yield styled((f"{one.state}: ", COLOURS[one.state]), one.message)
     if one.phase:
         yield styled(one.phase)
-    if one.do:
-        yield styled(f"→ {one.do}")
+    if one.remedy:
+        yield styled(f"→ {one.remedy}")
     if one.last_error:
         yield styled(f"the last trainer ended: {one.last_error}")
 
@@ -56,34 +56,34 @@ def right(shown: ShownPeer, _room: int) -> Iterator[Text]:
 def learning(shown: ShownPeer, _room: int) -> Iterator[Text]:
     """Is it learning?"""
     one = shown.learning
-    if one.reward_own is None and not one.says:
+    if one.reward_local is None and not one.message:
         yield styled(("no trainer has said anything yet", "dim"))
         return
     held_out = ""
     if one.held_out is not None:
-        sure = one.held_out_within
+        sure = one.held_out_ci95
         within = "" if sure is None else f" ± {sure:.2f} of {one.held_out_items}"
-        start = number(one.held_out_start)
+        start = number(one.held_out_initial)
         held_out = f"  held-out {number(one.held_out)}{within} (start {start})"
     if one.answer:
         yield styled(one.answer)
     yield styled(
-        f"own reward {number(one.reward_own)} (start {number(one.reward_start)}){held_out}"
+        f"own reward {number(one.reward_local)} (start {number(one.reward_initial)}){held_out}"
     )
-    if one.says:
-        yield styled((f"{one.state}: ", COLOURS.get(one.state, "")), one.says)
+    if one.message:
+        yield styled((f"{one.state}: ", COLOURS.get(one.state, "")), one.message)
     for finding in one.findings:
-        yield styled(f"→ {finding.do}")
+        yield styled(f"→ {finding.remedy}")
         if finding.example:
             yield styled(finding.example)
     for family in one.families:
-        start = number(family.reward_start)
+        start = number(family.reward_initial)
         yield _row(f"{number(family.reward)} (start {start})  {family.name}")
 
 
 def publishers(shown: ShownPeer, room: int) -> Iterator[Text]:
     """Show publishers; for a peer that does not learn, who is here and where it is met."""
-    if shown.kind != "node" and (shown.here or shown.met_at):
+    if shown.kind != "node" and (shown.connections or shown.join_addresses):
         yield from _here(shown)
         return
     if not shown.publishers:
@@ -93,8 +93,8 @@ def publishers(shown: ShownPeer, room: int) -> Iterator[Text]:
     heads = _columns("", ("groups", "signal", "reward"), wide)
     yield _row((f"{heads}standing", "dim"))
     for one in shown.publishers:
-        figures = (str(one.trained), f"{one.signal:.0f}", number(one.reward))
-        standing = (_standing(one), COLOURS[one.verdict_state])
+        figures = (str(one.groups_trained), f"{one.signal:.0f}", number(one.reward))
+        standing = (_standing(one), COLOURS[one.reputation])
         model = f"  {one.model}" if wide and one.model else ""
         yield _row(_columns(one.name or f"…{one.short}", figures, wide), standing, model)
 
@@ -106,39 +106,39 @@ def _columns(name: str, figures: Sequence[str], wide: bool) -> str:
 
 
 def _here(shown: ShownPeer) -> Iterator[Text]:
-    for one in shown.here:
+    for one in shown.connections:
         relayed = ", relay" if one.relayed else ""
         yield _row(f"…{one.peer_id[-10:]}  for {duration(one.connected_s)}{relayed}")
-    if not shown.here:
+    if not shown.connections:
         yield styled(("nobody is connected", "dim"))
-    for address in shown.met_at:
+    for address in shown.join_addresses:
         yield styled(f"met at {address}")
 
 
 def _standing(one: PublisherShown) -> str:
-    if one.mine:
+    if one.is_local:
         return "me"
     away = "" if one.connected else ", away"
     banned = "" if one.banned_s is None else f" {duration(one.banned_s)}"
-    return f"{one.verdict_state}{banned}{', relay' if one.relayed else ''}{away}"
+    return f"{one.reputation}{banned}{', relay' if one.relayed else ''}{away}"
 
 
 def worth(shown: ShownPeer, _room: int) -> Iterator[Text]:
     """Is it worth it?"""
-    one = shown.worth
-    for line in (one.says, in_words(one.costs), in_words(one.came)):
+    one = shown.benefit
+    for line in (one.message, in_words(one.costs), in_words(one.gains)):
         if line:
             yield styled(line)
 
 
 def said(shown: ShownPeer, _room: int) -> Iterator[Text]:
     """Show answers; those that the trainer has looked at first, since the rest has no reward."""
-    if not shown.said:
+    if not shown.rollouts:
         ended = "the list ends with the node; shoal export writes what is on disk"
-        yield styled((ended if shown.right.state == "down" else "nothing yet", "dim"))
-    for one in sorted(shown.said, key=lambda one: one.reward is None):
-        by = "this node" if one.own else f"…{one.publisher[-10:]}"
-        used = {True: "trained on", False: one.why_unused, None: ""}[one.used]
+        yield styled((ended if shown.health.state == "down" else "nothing yet", "dim"))
+    for one in sorted(shown.rollouts, key=lambda one: one.reward is None):
+        by = "this node" if one.is_local else f"…{one.publisher[-10:]}"
+        used = {True: "trained on", False: one.skip_reason, None: ""}[one.used]
         yield _row(f"{number(one.reward):>5}  {by:<11} {one.family}", f"  {used}" if used else "")
 
 
@@ -146,20 +146,20 @@ def refused(shown: ShownPeer, _room: int) -> Iterator[Text]:
     """Show refusals."""
     counts = shown.refused.counts
     if not counts:
-        nothing = "nothing is on record" if shown.right.state == "down" else "nothing"
+        nothing = "nothing is on record" if shown.health.state == "down" else "nothing"
         yield styled((nothing, "dim"))
         return
     yield _row(", ".join(f"{one.count} {one.reason}" for one in counts))
-    for one in shown.refused.ring:
+    for one in shown.refused.recent:
         ago = duration(max(0.0, shown.at_unix - one.at_ms / 1000))
         family = f" ({one.family})" if one.family else ""
-        times = f" {one.times} times" if one.times > 1 else ""
-        yield styled(f"{ago} ago{times}, from …{one.forwarder[-10:]}: {one.says}{family}")
-        yield styled(f"→ {one.do}")
+        times = f" {one.count} times" if one.count > 1 else ""
+        yield styled(f"{ago} ago{times}, from …{one.forwarder[-10:]}: {one.message}{family}")
+        yield styled(f"→ {one.remedy}")
 
 
 def now(shown: ShownPeer, room: int) -> Iterator[Text]:
     """Show advice."""
-    for one in shown.now:
-        fits = cell_len(one.command) + cell_len(one.says) + 2 <= room
-        yield styled(one.command, (f"  {one.says}" if fits else "", "dim"))
+    for one in shown.next_steps:
+        fits = cell_len(one.command) + cell_len(one.message) + 2 <= room
+        yield styled(one.command, (f"  {one.message}" if fits else "", "dim"))

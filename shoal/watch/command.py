@@ -72,7 +72,7 @@ def _once(console: Terminal, peer: LivePeer, *, as_json: bool) -> int:
         say_json(to_json(shown))
     else:
         console.print(frame(shown, width=console.width, height=None), soft_wrap=True)
-    return EXIT_NO_NODE if shown.right.state == "down" else EXIT_OK
+    return EXIT_NO_NODE if shown.health.state == "down" else EXIT_OK
 
 
 def _live(console: Terminal, peer: LivePeer) -> int:

@@ -77,7 +77,7 @@ def _shares(found: Sequence[Sequence[Text]], room: int | None) -> list[int]:
 
 
 def _title(shown: ShownPeer, width: int) -> Text:
-    up = shown.right.uptime_s
+    up = shown.health.uptime_s
     left = f"shoal {shown.kind} {shown.name}" + (f"  …{shown.short}" if shown.short else "")
     rounds = f"round {shown.learning.round}" if shown.learning.round else ""
     right = "  ".join(filter(None, (rounds, "" if up is None else f"up {duration(up)}")))

@@ -49,7 +49,7 @@ def test_nodes_learn_from_each_other_and_survive_kills(stage: Stage) -> None:
     two = stage.node("two", *flags, bootstrap=bootstrap.address)
     status = _trained_on_others(one)
     _trained_on_others(two)
-    assert status["solo"] is False
+    assert status["is_isolated"] is False
     assert status["groups_published"] > 0  # type: ignore[operator]
     assert status["groups_received"] > 0  # type: ignore[operator]
 
@@ -99,7 +99,7 @@ def _kill_the_node(node: ShoalProcess, other: ShoalProcess) -> None:
     node.start()
     assert node.peer_id == before["peer_id"]
     after = node.wait_status(lambda s: s["peers"] == 2, "the node back among its peers")
-    assert after["solo"] is False
+    assert after["is_isolated"] is False
     # It also connects once before it has loaded its checkpoint, and has no round to tell then.
     resumed = node.wait_status(
         lambda s: s["trainer"]["connected"] and s["round"] > 0, "its trainer back"
@@ -134,7 +134,7 @@ def test_rounds_end_in_a_clean_exit(stage: Stage) -> None:
     assert "training alone" in node.log
     last = json.loads((node.data_dir / "last-status.json").read_text())
     assert last["round"] == 4
-    assert last["solo"] is True
+    assert last["is_isolated"] is True
     assert last["trainer"]["state"] == "finished"
     assert _newest_checkpoint(node) == 4
     assert wait_for(lambda: not (node.data_dir / "node.sock").exists() or None, 5, "socket gone")

@@ -72,9 +72,9 @@ def test_what_only_some_peers_have_is_left_out_by_the_others() -> None:
 
 
 def test_lines_stay_where_texts_have_them_and_nowhere_else() -> None:
-    row = {"question": "a\nb\x1b", "model": "a\nb\\", "why_unused": "a\\"}
+    row = {"question": "a\nb\x1b", "model": "a\nb\\", "skip_reason": "a\\"}
     shown = read(Rollout, row)
-    assert (shown.question, shown.model, shown.why_unused) == ("a\nb\\x1b", "a\\nb\\x5c", "a\\")
+    assert (shown.question, shown.model, shown.skip_reason) == ("a\nb\\x1b", "a\\nb\\x5c", "a\\")
     assert read(Rollout, row, shown=False).model == "a\nb\\"
 
 

@@ -64,7 +64,7 @@ def test_it_asks_every_few_rounds_and_takes_what_comes_when_it_comes() -> None:
     found = one.after_round(4, 4)
     answer = node.asked[-1]
     assert found == {"round": 3, "judge/score": 1.0, "judge/mean_score": 1.0, "judge/number": 9}
-    assert (answer.round, answer.policy_version, answer.draws_externals) == (3, 3, True)
+    assert (answer.round, answer.policy_version, answer.uses_external_groups) == (3, 3, True)
     assert answer.challenge_id == QUESTION.challenge_id
     assert one.after_round(5, 5) is None  # the fourth was busy with the score: not due again
     assert one.after_round(6, 6) is None
@@ -76,7 +76,7 @@ def test_a_silo_says_so_and_no_judge_is_never_asked() -> None:
     node = Scripted(QUESTION, SCORE)
     silo = Settings(judge=ADDRESS, external=0)
     assert judged(node, settings=silo).after_round(2, 2) is not None
-    assert not node.asked[-1].draws_externals
+    assert not node.asked[-1].uses_external_groups
     assert judged(Scripted(), settings=Settings(judge="none")).after_round(2, 2) is None
 
 

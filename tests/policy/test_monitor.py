@@ -75,7 +75,7 @@ def test_tasks_that_are_too_hard_are_said_with_an_answer(tmp_path: Path) -> None
     )
     assert "What to do: " in line
     (finding,) = told["findings"]
-    assert (told["state"], finding["since"]) == ("bad", 30)
+    assert (told["state"], finding["since_round"]) == ("bad", 30)
     assert finding["example"] in line
 
 

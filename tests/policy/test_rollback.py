@@ -179,7 +179,7 @@ def test_a_poisonous_group_is_named_and_done_with(
     # Nothing was learnt from it, so nothing of it could be given back later.
     assert held == []
     # Done with: it is not drawn a second time.
-    assert made.course.progress.external_drawn == 1
+    assert made.course.progress.external_sampled == 1
     assert node.node.buffer.stats(0.0).consumed_total == 1
     assert case.same_weights(before, case.weights(made.course.policy))
     progress = made.course.progress

@@ -81,7 +81,7 @@ def test_external_groups_are_trained_on_beside_own_ones(node: NodeThread, link: 
     publisher = case.send(node, four, ago_ms=5_000)
     policy = case.policy()
     record = case.rounds(policy, case.SteeredTasks(), link, local=1, external=2).play(1, 0).record
-    assert (record.groups_local, record.groups_external, record.external_drawn) == (1, 2, 4)
+    assert (record.groups_local, record.groups_external, record.external_sampled) == (1, 2, 4)
     assert record.reward_external == 0.5
     link.drain()
     assert len(link.leases().held) == 2
@@ -111,13 +111,13 @@ def test_groups_without_signal_are_used_up_and_not_trained_on(
     before = case.weights(policy)
     rounds = case.rounds(policy, case.SteeredTasks(), link, local=0, external=2)
     outcome = rounds.play(1, 0)
-    assert (outcome.record.groups_external, outcome.record.external_drawn) == (0, 3)
+    assert (outcome.record.groups_external, outcome.record.external_sampled) == (0, 3)
     assert outcome.stats.num_steps == 0
     assert case.same_weights(before, case.weights(policy))
     link.drain()
     assert node.node.buffer.stats(0.0).consumed_total == 3
     assert link.leases().held == ()
-    assert rounds.play(2, 0).record.external_drawn == 0
+    assert rounds.play(2, 0).record.external_sampled == 0
 
 
 def test_questions_kept_for_evaluation_are_used_up_and_not_trained_on(
@@ -130,7 +130,7 @@ def test_questions_kept_for_evaluation_are_used_up_and_not_trained_on(
     outcome = case.rounds(
         case.policy(), case.SteeredTasks(), link, local=0, external=5, oversample=2
     ).play(1, 0)
-    assert (outcome.record.external_drawn, outcome.record.external_reserved) == (5, 4)
+    assert (outcome.record.external_sampled, outcome.record.external_held_out) == (5, 4)
     assert outcome.record.groups_external == 1
     link.drain()
     assert node.node.buffer.ready() == 0
@@ -150,7 +150,7 @@ def test_nor_are_held_out_questions_that_a_training_seed_gives_again(
     fine = next(number for number in numbers if parts[number] is Split.TRAINING)
     case.send(node, [*map(case.external_group, again), inline, case.external_group(fine)])
     outcome = case.rounds(case.policy(), tasks, link, local=0, external=5, oversample=2).play(1, 0)
-    assert (outcome.record.external_drawn, outcome.record.external_reserved) == (5, 4)
+    assert (outcome.record.external_sampled, outcome.record.external_held_out) == (5, 4)
     assert outcome.record.groups_external == 1
 
 
@@ -162,7 +162,7 @@ def test_it_looks_on_for_signal_but_not_for_ever(node: NodeThread, link: NodeLin
     )
     record = rounds.play(1, 0).record
     link.drain()
-    assert record.external_drawn == 8
+    assert record.external_sampled == 8
     assert node.node.buffer.ready() == 4
 
 
@@ -173,7 +173,7 @@ def test_few_places_look_at_as_much_as_many(node: NodeThread, link: NodeLink) ->
         case.policy(), case.SteeredTasks(), link, local=3, external=1, oversample=2
     )
     record = rounds.play(1, 0).record
-    assert (record.external_drawn, record.own_groups) == (8, 3)
+    assert (record.external_sampled, record.local_groups) == (8, 3)
 
 
 @pytest.mark.parametrize("at", range(5))

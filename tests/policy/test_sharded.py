@@ -319,7 +319,7 @@ def lead_and_serve(rank: int, folder: Path, base_url: str, lora_rank: int) -> No
     leader.update(policy, optimizer, [GROUP], GrpoConfig())
     one = following_cases.follower_of(policy, base_url, folder)
     assert len(following_cases.ask(one, policy, 1)) == 2
-    assert one.server_difference is not None and one.server_difference < 1e-5
+    assert one.server_logp_difference is not None and one.server_logp_difference < 1e-5
     leader.close()
 
 

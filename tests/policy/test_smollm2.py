@@ -80,6 +80,6 @@ def test_it_earns_rewards_that_differ_from_its_first_rounds_on(
     played = [row for row in rows if row["event"] == "round"]
     assert len(played) == 2
     assert sum(row["reward_local"] for row in played) > 0
-    assert min(row["own_frac_reward_zero_std"] for row in played) < 1
+    assert min(row["local_frac_reward_zero_std"] for row in played) < 1
     kept = json.loads((tmp_path / "d" / "shots.json").read_text())
     assert sum(one["shown"]["signal"] for one in kept["families"].values()) > 0

@@ -105,7 +105,7 @@ def test_the_node_hears_how_it_goes(
     assert states == ["training", "training"]
     assert status["state"] == "finished"
     assert (status["round"], status["policy_version"]) == (2, 2)
-    assert status["reward_local"] == status["reward_start"] == 0.5
+    assert status["reward_local"] == status["reward_initial"] == 0.5
     assert status["model"] == model
 
 

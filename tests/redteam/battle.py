@@ -245,7 +245,7 @@ class Battle:
         names = {member.peer_id for member in world.of_kind("honest")}
         for node in world.up("honest"):
             stats = node.live.buffer.stats(trio.current_time())
-            here = sum(r.groups for r in stats.publishers if r.peer_id in names and not r.own)
+            here = sum(r.groups for r in stats.publishers if r.peer_id in names and not r.is_local)
             heard = (world.heard.get(p.batch_id, ()) for p in world.publications)
             came = sum(node in nodes for nodes in heard)
             alone = min(came - node.drawn, SETTINGS.buffer_groups)

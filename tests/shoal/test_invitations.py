@@ -180,7 +180,7 @@ async def test_a_node_that_waits_for_its_swarm_ends_when_it_is_told_to(tmp_path:
 
 
 def row(scope: Any, number: int, whose: Any = "self") -> JoinAddress:
-    return JoinAddress(address=f"{scope}-{whose}-{number}", scope=scope, whose=whose)
+    return JoinAddress(address=f"{scope}-{whose}-{number}", scope=scope, via=whose)
 
 
 def test_loopback_is_named_only_where_nothing_else_is_known() -> None:
@@ -196,7 +196,7 @@ def test_loopback_is_named_only_where_nothing_else_is_known() -> None:
 def test_a_line_names_every_bootstrap_and_relay_that_has_room_by_one_address_first() -> None:
     def door(whose: Any, peer: str, number: int) -> JoinAddress:
         return JoinAddress(
-            address=f"/ip4/192.0.2.{number}/tcp/1/p2p/{peer}", scope="public", whose=whose
+            address=f"/ip4/192.0.2.{number}/tcp/1/p2p/{peer}", scope="public", via=whose
         )
 
     own = [door("self", "me", number) for number in range(4)]

@@ -332,7 +332,7 @@ class SimulatedNode:
     def _status(self) -> dict[str, object]:
         return {
             "round": self.rounds,
-            "external_drawn": self.drawn,
+            "external_sampled": self.drawn,
             "groups_external_used": self.drawn,
         }
 

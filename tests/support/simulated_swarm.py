@@ -308,9 +308,11 @@ class World(Observer):
         within = (
             stats.groups <= limits.buffer_groups
             and stats.bytes <= limits.buffer_groups * 16 * 1024
-            and stats.own_groups <= limits.buffer_groups
+            and stats.local_groups <= limits.buffer_groups
             and all(
-                row.groups <= limits.buffer_groups // 8 for row in stats.publishers if not row.own
+                row.groups <= limits.buffer_groups // 8
+                for row in stats.publishers
+                if not row.is_local
             )
         )
         assert within, self.say(f"a buffer is over its bounds: {stats}")

@@ -60,7 +60,7 @@ SAMPLED = m.SampledGroup(
         sampling=SAMPLING,
         group=GROUPS[1],
     ),
-    own=True,
+    is_local=True,
 )
 
 BODIES: dict[str, m.Body] = {
@@ -109,7 +109,7 @@ BODIES: dict[str, m.Body] = {
             round=2**40 - 1,
             policy_version=2**33,
             model_name="example/modèle",
-            draws_externals=reason is FinishReason.STOP,
+            uses_external_groups=reason is FinishReason.STOP,
         )
         for reason in FinishReason
     },
@@ -118,7 +118,7 @@ BODIES: dict[str, m.Body] = {
     "failure that may pass": m.Failure(reason="the disk is full", retryable=True),
     "report of a round": m.Report(
         round=2**40,
-        learnt=(
+        outcomes=(
             m.GroupOutcome(
                 group_id=IDS[0],
                 publisher=PEER,
@@ -134,12 +134,12 @@ BODIES: dict[str, m.Body] = {
                 model="",
                 family="sums",
                 reward=0.0,
-                why_unused="no_reward",
+                skip_reason="no_reward",
             ),
         ),
     ),
     "sample reply that says where a group came from": m.SampleReply(
-        groups=(replace(SAMPLED, own=False, network="192.0.2.0/24"),),
+        groups=(replace(SAMPLED, is_local=False, network="192.0.2.0/24"),),
         ready_local=0,
         ready_external=0,
     ),

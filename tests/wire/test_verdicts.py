@@ -81,7 +81,7 @@ def test_a_row_says_one_line_and_only_a_reject_costs(reason: Reason) -> None:
     assert (judged.reason, judged.outcome, judged.heavy) == (reason, row.outcome, row.heavy)
     assert row.outcome is Outcome.REJECT or not (row.heavy or row.signer_alone)
     assert row.outcome is Outcome.IGNORE or not row.ours
-    for text in (row.says, row.do):
+    for text in (row.message, row.remedy):
         assert text == visible_name(text) and 0 < len(text) < 120 and text[0].islower()
 
 

@@ -316,8 +316,8 @@ class ReplayBuffer:
         return Buffer(
             groups=len(self._pool.slots),
             bytes=self._pool.num_bytes,
-            own_groups=len(self._own.entries),
-            own_bytes=self._own.num_bytes,
+            local_groups=len(self._own.entries),
+            local_bytes=self._own.num_bytes,
             leased=self._leased_slots,
             capacity_groups=limits.max_groups,
             capacity_bytes=limits.max_bytes,
@@ -325,7 +325,7 @@ class ReplayBuffer:
             dropped={str(cause): count for cause, count in sorted(dropped.items())},
             consumed_total=self._num_consumed,
             stored_total=self._num_stored,
-            draws_total=self._num_draws,
+            sampled_total=self._num_draws,
             publishers=rows_of(self._own, self._pool, now, max_publishers),
         )
 

@@ -26,7 +26,7 @@ def _own_row(own: OwnGroups, now: float) -> PublisherRow:
     oldest, newest = next(iter(entries)), next(reversed(entries))
     return PublisherRow(
         peer_id=oldest.group.publisher,
-        own=True,
+        is_local=True,
         groups=len(entries),
         bytes=own.num_bytes,
         oldest_s=round(now - oldest.received_at, 3),
@@ -44,6 +44,6 @@ def _row(leaf: Leaf[GroupId], counters: Counters, now: float) -> PublisherRow:
         bytes=leaf.size,
         oldest_s=None if oldest is None else round(now - oldest.since, 3),
         newest_s=None if newest is None else round(now - newest, 3),
-        draws=counters.draws,
+        sampled=counters.draws,
         received=counters.stored_total,
     )

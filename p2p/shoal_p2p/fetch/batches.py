@@ -138,7 +138,7 @@ class BatchFetch:
         self._wanted.queue.note(job, was_had=False)
         if job.source is not Source.PULL:
             return
-        self._stats.announced_given_up += 1
+        self._stats.announced_abandoned += 1
         log.info("an announced batch of %s could not be had", job.publisher)
         if job.publisher in error.denied:
             # It announced what it does not have. Silence could be the network's fault.

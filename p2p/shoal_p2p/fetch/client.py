@@ -107,7 +107,7 @@ class RolloutClient:
         self._requests.of(peer_id, now).take(1, now)
         if wait_s > 0:
             await trio.sleep(wait_s)
-        self._stats.asked += 1
+        self._stats.requests += 1
         try:
             raw = await self._host.request(
                 peer_id,

@@ -182,7 +182,7 @@ class RolloutExchange:
             gaps_open=len(self._book.gaps.gaps),
             announced_waiting=queue.num_waiting,
             announced_running=queue.num_running,
-            shelf_batches=len(self.shelf),
+            servable_batches=len(self.shelf),
         )
 
     async def _take(self, envelope: bytes, job: PullJob, provider: PeerId) -> Verdict:

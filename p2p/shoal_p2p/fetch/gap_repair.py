@@ -58,7 +58,7 @@ class GapDetector:
     def accepted(self, told: BatchAccepted) -> None:
         """Learn of a valid batch: it may be one that was missed, or show one."""
         if (gap := self.gaps.close(told.publisher, told.sequence)) is not None and gap.tries:
-            self._stats.gaps_mended += 1
+            self._stats.gaps_filled += 1
             self.rights.mended(gap, trio.current_time())
         previous = told.previous_sequence
         if not previous or self._ledger.knows(told.publisher, previous):
@@ -67,7 +67,7 @@ class GapDetector:
         if after is None:
             return  # the first ever heard of it
         if not self.rights.has(told.publisher, told.delivered_by, trio.current_time()):
-            self._stats.gaps_given_up += 1
+            self._stats.gaps_abandoned += 1
             return
         # Everybody who missed it would ask at the same moment.
         now = trio.current_time() + self._rng.uniform(0, _JITTER_SECONDS)
@@ -79,7 +79,7 @@ class GapDetector:
             named_by=told.delivered_by,
             proven=self.rights.is_proven(told.publisher),
         )
-        self._stats.gaps_given_up += sum(gap.tries > 0 for gap in dropped)
+        self._stats.gaps_abandoned += sum(gap.tries > 0 for gap in dropped)
         self._opened.set()
 
     def take_back(self, gap: Gap) -> None:
@@ -142,7 +142,7 @@ class GapRepair:
             gaps.put_off(gap, now)
         elif not self._watch.rights.pay(gap, now):
             gaps.close(gap.publisher, gap.sequence)
-            self._stats.gaps_given_up += 1
+            self._stats.gaps_abandoned += 1
         else:
             self._stats.gaps_seen += gap.tries == 0
             gaps.start_try(gap, now)
@@ -166,7 +166,7 @@ class GapRepair:
             self._watch.take_back(gap)
         unwanted = not self._is_wanted(gap.publisher)
         if self._watch.gaps.end_try(gap, at_once=unwanted):
-            self._stats.gaps_given_up += 1
+            self._stats.gaps_abandoned += 1
 
     def _whom_to_ask(self, gap: Gap) -> list[PeerId]:
         connected = [p for p in sorted(self._host.connected_peers()) if self._asker.is_usable(p)]

@@ -23,14 +23,14 @@ class FetchStats:
     """Envelopes that came by request, valid or not."""
     gaps_seen: int = 0
     """Sequence numbers that were missing when the grace was over."""
-    gaps_mended: int = 0
-    gaps_given_up: int = 0
+    gaps_filled: int = 0
+    gaps_abandoned: int = 0
     """Gaps given up, with those not asked for since too many of the publisher's were empty."""
     announced: int = 0
     """Announcements that were taken up."""
-    announced_given_up: int = 0
+    announced_abandoned: int = 0
     backfill_rounds: int = 0
-    asked: int = 0
+    requests: int = 0
     """Requests to others."""
     failures: Counter[str] = field(default_factory=Counter)
     """Requests to others that brought nothing, by cause."""

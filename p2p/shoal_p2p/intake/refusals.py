@@ -44,7 +44,7 @@ class RefusalLog:
         key = (judged.reason, signer, forwarder, judged.family)
         known = self._rows.get(key)
         if known is not None:
-            self._rows[key] = replace(known, at_ms=at_ms, times=known.times + 1)
+            self._rows[key] = replace(known, at_ms=at_ms, count=known.count + 1)
             self._rows.move_to_end(key)
             self._of[forwarder].move_to_end(key)
             return
@@ -57,8 +57,8 @@ class RefusalLog:
             signer=signer or "",
             forwarder=forwarder,
             family=judged.family,
-            says=judged.reason.row.says,
-            do=judged.reason.row.do,
+            message=judged.reason.row.message,
+            remedy=judged.reason.row.remedy,
         )
 
     def newest(self) -> tuple[Refused, ...]:

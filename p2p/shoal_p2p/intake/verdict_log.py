@@ -39,8 +39,8 @@ class VerdictLog:
                 reason=reason.value,
                 kind=reason.row.outcome.value,
                 count=count,
-                says=reason.row.says,
-                do=reason.row.do,
+                message=reason.row.message,
+                remedy=reason.row.remedy,
             )
             for reason, count in sorted(found, key=lambda row: (-row[1], row[0]))
         )

@@ -44,7 +44,7 @@ def join_addresses(
         if is_circuit(transport):
             _add(found, transport.removesuffix("/p2p-circuit"), "relay", "reached")
     for seen in bootstraps:
-        if seen.latency_ms is not None or seen.full_s is not None:
+        if seen.latency_ms is not None or seen.full_backoff_s is not None:
             _add(found, seen.address, "bootstrap", "reached")
     return tuple(sorted(found.values(), key=_rank))
 
@@ -53,9 +53,9 @@ def _add(found: dict[str, JoinAddress], address: str, whose: Whose, tried: Tried
     transport = address.rpartition("/p2p/")[0]
     way = JoinAddress(
         address=address,
-        whose=whose,
+        via=whose,
         scope=_scope(host_and_port(transport)[0]),
-        tried=tried,
+        dial_result=tried,
         relayed=is_circuit(transport),
     )
     found.setdefault(address, way)
@@ -88,7 +88,7 @@ def _scope(host: str) -> Scope:
 def _rank(way: JoinAddress) -> tuple[int, int, bool, bool]:
     return (
         get_args(Scope).index(way.scope),
-        get_args(Tried).index(way.tried),
+        get_args(Tried).index(way.dial_result),
         way.relayed,
-        way.whose != "self",
+        way.via != "self",
     )

@@ -186,7 +186,7 @@ class JudgeLink:
             round=answer.round,
             policy_version=answer.policy_version,
             model_name=answer.model_name,
-            mode=Mode.SWARM if answer.draws_externals else Mode.SILO,
+            mode=Mode.SWARM if answer.uses_external_groups else Mode.SILO,
         )
         reply = await self._say(sent)
         if not isinstance(reply, SealedRecord):

@@ -94,17 +94,17 @@ class NetViews:
         ports = tcp_ports(listens)
         settings = member.peer.settings
         return Facts(
-            listens=tuple(_transport(address) for address in listens),
-            other_network=has_other_network(),
+            listen_addresses=tuple(_transport(address) for address in listens),
+            has_network=has_other_network(),
             reach=self._reach(),
             full=self._full(),
             key=await member.peer.parts.in_thread(self._key),
             bootstraps=tuple(sorted(around.bootstraps, key=lambda seen: seen.address)),
-            outside=tuple(self._seen(seen, ports) for seen in around.outside),
-            subscribed={topic: len(gossip.topic_peers(topic)) for topic in gossip.topics()},
+            reachability=tuple(self._seen(seen, ports) for seen in around.outside),
+            subscribers={topic: len(gossip.topic_peers(topic)) for topic in gossip.topics()},
             mesh_low=MeshSettings().degree_low,
             clock_limit_ms=1000 * member.manifest.rules.max_future_seconds,
-            wants_others=settings.external > 0 and not settings.no_train,
+            uses_external_groups=settings.external > 0 and not settings.no_train,
             trainer_error="" if trainer is None else _last_words(trainer),
             files_open=psutil.Process().num_fds(),
             files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
@@ -155,7 +155,7 @@ class NetViews:
             return
         full_s = self._member.discovery.full_s(peer_id)
         if full_s is not None:  # to dial it now would cost somebody a slot
-            found.append(BootstrapSeen(address=address, latency_ms=None, full_s=full_s))
+            found.append(BootstrapSeen(address=address, latency_ms=None, full_backoff_s=full_s))
             return
         try:
             await host.dial(address, timeout=_DIAL_SECONDS)
@@ -167,7 +167,7 @@ class NetViews:
                 mends = FULL_DO
         except RequestError as failure:
             error = str(failure)
-        seen = BootstrapSeen(address=address, latency_ms=latency_ms, error=error, mends=mends)
+        seen = BootstrapSeen(address=address, latency_ms=latency_ms, error=error, remedy=mends)
         found.append(seen)
 
     def _reach(self) -> ReachSeen:
@@ -177,11 +177,11 @@ class NetViews:
         return ReachSeen(
             mapping=None
             if mapping.state is MappingState.NEEDLESS
-            else MappingSeen(state=mapping.state, place=mapping.place, error=mapping.error),
-            tried=tried,
-            direct=direct,
+            else MappingSeen(state=mapping.state, address=mapping.place, error=mapping.error),
+            direct_attempts=tried,
+            direct_successes=direct,
             relayed=sum(is_circuit(c.address) for c in peer.host.connections()),
-            many_doors=peer.punches.is_symmetric_nat,
+            is_symmetric_nat=peer.punches.is_symmetric_nat,
             announced=peer.settings.announce,
         )
 
@@ -192,7 +192,7 @@ class NetViews:
             return None
         return FullSeen(
             slots=self._member.peer.settings.max_connections,
-            let_go=room.num_let_go,
+            disconnected=room.num_let_go,
             refused=room.num_refused,
             ago_s=round(ago_s, 1),
         )

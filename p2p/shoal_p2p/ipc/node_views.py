@@ -23,7 +23,7 @@ from shoal_ipc.answers.node import (
     TurnRow,
 )
 from shoal_ipc.answers.node import OutboxView as OutboxCounts
-from shoal_ipc.unused import unused_says
+from shoal_ipc.skip_reason import skip_reason_text
 from shoal_p2p.fetch.exchange import RolloutExchange
 from shoal_p2p.ipc.judge_link import JudgeLink
 from shoal_p2p.ipc.service import TrainerLink
@@ -83,12 +83,12 @@ class NodeViews(CoreViews):
                 batches_sent=outbox.num_batches_sent,
                 batches_announced=outbox.num_batches_announced,
                 batches_expired=outbox.num_batches_expired,
-                batches_put_off=outbox.num_batches_put_off,
-                late_s=round(outbox.late_s, 2),
+                batches_postponed=outbox.num_batches_put_off,
+                delivery_lag_s=round(outbox.late_s, 2),
             ),
             buffer=self._buffer_totals(),
-            one_network=self._learning.origins.one_network(self._member.peer.parts.wall_ms()),
-            identity_shared=self._exchange.twins.found,
+            dominant_network=self._learning.origins.one_network(self._member.peer.parts.wall_ms()),
+            duplicate_identity=self._exchange.twins.found,
             intake_waiting=self._member.intake.queue_length(),
             trainer=trainer,
             judge=None if self._judge is None else self._judge.view(),
@@ -173,7 +173,7 @@ class NodeViews(CoreViews):
             number=recent.number,
             group_id=group.group_id.hex(),
             publisher=group.publisher,
-            own=group.publisher == self._member.peer_id,
+            is_local=group.publisher == self._member.peer_id,
             round=group.round,
             received_ms=recent.received_ms,
             age_s=round((self._member.peer.parts.wall_ms() - group.created_ms) / 1000, 3),
@@ -185,7 +185,7 @@ class NodeViews(CoreViews):
             question=question,
             reward=None if rewards is None else sum(rewards) / max(1, len(rewards)),
             used=recent.used,
-            why_unused=unused_says(recent.why_unused),
+            skip_reason=skip_reason_text(recent.skip_reason),
             completions=tuple(
                 CompletionRow(
                     text=completion.text if with_texts else None,

@@ -67,9 +67,9 @@ class TrainerLink:
 
     def learnt(self, body: m.Report) -> None:
         """Note what became of the groups of a round."""
-        self.learning.take(body.round, body.learnt, now_ms=self._wall_ms())
-        for one in body.learnt:
-            self.recent.outcome(one.group_id, one.why_unused)
+        self.learning.take(body.round, body.outcomes, now_ms=self._wall_ms())
+        for one in body.outcomes:
+            self.recent.outcome(one.group_id, one.skip_reason)
 
 
 class Service(InspectorService):
@@ -238,7 +238,7 @@ def _not_now(error: StoreError) -> m.Failure:
 
 def _sampled(entry: BufferEntry) -> m.SampledGroup:
     return m.SampledGroup(
-        published=entry.group, own=False, network=entry.network[: m.MAX_LABEL_CHARS]
+        published=entry.group, is_local=False, network=entry.network[: m.MAX_LABEL_CHARS]
     )
 
 

@@ -97,7 +97,7 @@ def _playable(text: str) -> tuple[str, ...]:
 def _rows(messages: Sequence[str], heard: Sequence[str]) -> tuple[TurnRow, ...]:
     rows: list[TurnRow] = []
     for message, answer in zip_longest(messages, heard):
-        rows.append(TurnRow(by="policy", text=message))
+        rows.append(TurnRow(role="policy", text=message))
         if answer is not None:
-            rows.append(TurnRow(by="environment", text=answer))
+            rows.append(TurnRow(role="environment", text=answer))
     return tuple(rows)

@@ -72,7 +72,7 @@ class CoreViews:
             uptime_s=round(trio.current_time() - member.peer.started_at, 3),
             peers=len(peers),
             mesh={topic: len(members) for topic, members in member.gossip.mesh().items()},
-            solo=not peers,
+            is_isolated=not peers,
             disk=DiskView(full=member.peer.disk.full, free_bytes=free_bytes(member.peer.data_dir)),
             verdicts=member.guard.verdicts.totals(),
             relays=tuple(member.peer.relays.relays),
@@ -81,7 +81,7 @@ class CoreViews:
                 running=report is not None,
                 pid=getattr(report, "pid", None),
                 sandbox=getattr(report, "sandbox", ""),
-                is_walled=getattr(report, "is_walled", False),
+                is_sandboxed=getattr(report, "is_walled", False),
             ),
             cost=await self._cost.view(self._pids()),
         )
@@ -141,7 +141,7 @@ class CoreViews:
                 for row in rows[:REMEMBERED]  # the worst, which are what one looks for
             ),
             refused=member.host.refused_connections(),
-            made_room=member.guard.room.num_let_go,
+            evicted=member.guard.room.num_let_go,
         )
 
     async def refusals(self, _options: Mapping[str, Any]) -> Refusals:
@@ -150,5 +150,5 @@ class CoreViews:
         return Refusals(
             at_ms=self._member.peer.parts.wall_ms(),
             counts=guard.verdicts.refused(),
-            ring=guard.refusals.newest(),
+            recent=guard.refusals.newest(),
         )

@@ -31,9 +31,9 @@ def account(
         found = counted[peer]
         rows[peer] = replace(
             rows.get(peer) or PublisherRow(peer_id=peer),
-            draws=found.draws,
+            sampled=found.draws,
             received=found.stored_total,
-            useful=_useful(standings, peer, now),
+            reward_spread=_useful(standings, peer, now),
             weight=round(weight_of(peer), 4),
             connected=peer in connected,
         )

@@ -105,7 +105,7 @@ class NetworkShares:
     def learnt(self, one: GroupOutcome, now_ms: int) -> None:
         """Count what a round has learnt from a group; own ones and unused ones count nothing."""
         found = self._leased.get(one.group_id)
-        if found is None or one.why_unused or not math.isfinite(one.signal) or one.signal <= 0:
+        if found is None or one.skip_reason or not math.isfinite(one.signal) or one.signal <= 0:
             return
         network, publisher = found
         origin = self._networks.use(network, _Origin)

@@ -32,8 +32,8 @@ class RecentGroup:
     rewards: tuple[float, ...] | None = None
     used: bool | None = None
     """Trained on; None where no trainer has said."""
-    why_unused: str = ""
-    """An `Unused`, where it was not."""
+    skip_reason: str = ""
+    """An `SkipReason`, where it was not."""
 
     @property
     def num_bytes(self) -> int:
@@ -79,11 +79,11 @@ class RecentRollouts:
         if known is not None:
             known.rewards = tuple(rewards)
 
-    def outcome(self, group_id: GroupId, why_unused: str) -> None:
+    def outcome(self, group_id: GroupId, skip_reason: str) -> None:
         """Note whether the trainer learnt from it: empty is yes."""
         known = self._groups.get(group_id)
         if known is not None:
-            known.used, known.why_unused = not why_unused, why_unused
+            known.used, known.skip_reason = not skip_reason, skip_reason
 
     def of_id(self, group_id: GroupId) -> list[RecentGroup]:
         """Return the group of an id, if it is still here."""

@@ -22,7 +22,7 @@ from typing_extensions import TypedDict
 
 from shoal_base.bounded import REMEMBERED, BoundedDict
 from shoal_ipc import messages as m
-from shoal_ipc.answers.learning import LastHour, LearntFamily, Ledger, PublisherStats
+from shoal_ipc.answers.learning import FamilyStats, LastHour, Ledger, PublisherStats
 from shoal_p2p.rollouts.network_shares import (
     MAX_TOLD_APART,
     MINUTE_MS,
@@ -163,19 +163,19 @@ class TrainingStats:
     def _add(self, one: m.GroupOutcome, now_ms: int) -> _Added:
         publisher = one.publisher or self._me
         reward = one.reward if math.isfinite(one.reward) else 0.0
-        signal = one.signal if math.isfinite(one.signal) and not one.why_unused else 0.0
+        signal = one.signal if math.isfinite(one.signal) and not one.skip_reason else 0.0
         row = self._rows.use(publisher, PublisherTotals)
         row.model = one.model[:MAX_NAME_BYTES] or row.model
         row.looked_at += 1
         row.reward_sum += reward
-        if not one.why_unused:
+        if not one.skip_reason:
             row.trained += 1
             row.signal += signal
             row.last_ms = now_ms
             self._count_minute(row, signal, one.tokens, now_ms)
         if publisher == self._me:
             self._families.use(one.family[:MAX_NAME_BYTES], FamilyAnswers).add(reward)
-        return publisher, not one.why_unused, signal, reward
+        return publisher, not one.skip_reason, signal, reward
 
     def _take_back(self, round_number: int) -> None:
         """Undo this round and those after it: a kill has undone them, too."""
@@ -211,7 +211,7 @@ class TrainingStats:
             round=self.round,
             publishers=self.publishers(now_ms),
             families=self.families(),
-            lately=self.lately(now_ms),
+            last_hour=self.lately(now_ms),
         )
 
     def publishers(self, now_ms: int) -> tuple[PublisherStats, ...]:
@@ -219,26 +219,26 @@ class TrainingStats:
         found = [
             PublisherStats(
                 peer_id=peer_id,
-                own=peer_id == self._me,
+                is_local=peer_id == self._me,
                 model=row.model,
-                looked_at=row.looked_at,
-                trained=row.trained,
+                groups_seen=row.looked_at,
+                groups_trained=row.trained,
                 signal=round(max(0.0, row.signal), 4),
                 reward=round(row.reward_sum / row.looked_at, 4) if row.looked_at else None,
-                last_s=(now_ms - row.last_ms) / 1000 if row.last_ms else None,
+                last_trained_s=(now_ms - row.last_ms) / 1000 if row.last_ms else None,
             )
             for peer_id, row in self._rows.items()
         ]
         return tuple(sorted(found, key=lambda row: (-row.signal, row.peer_id)))
 
-    def families(self) -> tuple[LearntFamily, ...]:
+    def families(self) -> tuple[FamilyStats, ...]:
         """Return a row a family of own questions, by name."""
         return tuple(
-            LearntFamily(
+            FamilyStats(
                 name=name,
                 groups=row.groups,
                 reward=_mean(row.latest),
-                reward_start=_mean(row.first),
+                reward_initial=_mean(row.first),
             )
             for name, row in sorted(self._families.items())
         )
@@ -260,10 +260,10 @@ class TrainingStats:
         signal = own.signal + others.signal
         return LastHour(
             window_s=max(0, min(60 * WINDOW_MINUTES, (now_ms - began_ms) // 1000)),
-            others_signal_share=round(others.signal / signal, 4) if signal > 0 else None,
-            groups_own=own.groups,
-            groups_others=others.groups,
-            tokens_others=others.tokens,
+            external_signal_share=round(others.signal / signal, 4) if signal > 0 else None,
+            groups_local=own.groups,
+            groups_external=others.groups,
+            tokens_external=others.tokens,
         )
 
     # The file

@@ -100,7 +100,7 @@ def demand_of(meter: DemandMeter, status: Mapping[str, object], now: float) -> f
     """
     rounds, drawn, used = (
         value if isinstance(value := status.get(key), int) else 0
-        for key in ("round", "external_drawn", "groups_external_used")
+        for key in ("round", "external_sampled", "groups_external_used")
     )
     meter.update(now, rounds=rounds, drawn=drawn, used=used)
     return meter.wanted_per_s

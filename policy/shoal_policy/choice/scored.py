@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shoal_ipc.unused import Unused
+from shoal_ipc.skip_reason import SkipReason
 from shoal_policy.rollouts import Question
 from shoal_wire.types import GroupId, PublishedGroup
 
@@ -39,7 +39,7 @@ class UnusedGroup:
 
     source: PublishedGroup
     rewards: tuple[float, ...]
-    why: Unused
+    why: SkipReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class ExternalSample:
     """At most J, on lease."""
     num_drawn: int
     """Groups that were verified to find them."""
-    passed_over: Counter[Unused] = field(default_factory=Counter)
+    passed_over: Counter[SkipReason] = field(default_factory=Counter)
     """Number of verified groups that were skipped, by reason."""
     unused: tuple[UnusedGroup, ...] = ()
     """Groups that no round can use."""

@@ -43,7 +43,7 @@ class Generator(Protocol):
     """Answers questions. It may answer fewer than it is asked, and raises ModelError for good."""
 
     @property
-    def server_difference(self) -> float | None:
+    def server_logp_difference(self) -> float | None:
         """Mean difference, in nats a token, of a server's log-probabilities from the policy's own
         when the server was last given weights. None without such a server, or before."""
         ...

@@ -27,7 +27,7 @@ Generate = Callable[..., list[list[Answer]]]
 class LocalGenerator:
     """A `Generator`: the policy answers itself, games among the questions until they are over."""
 
-    server_difference = None
+    server_logp_difference = None
 
     def __init__(self, generate: Generate = generate) -> None:
         """`generate` is another's where processes share the work."""

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 class OpenAIGenerator:
     """A `Generator` over a server of OpenAI's protocol."""
 
-    server_difference = None
+    server_logp_difference = None
 
     def __init__(self, remote: RemoteGenerator) -> None:
         self._remote = remote

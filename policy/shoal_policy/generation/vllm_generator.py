@@ -57,7 +57,7 @@ class VllmGenerator:
         self._server, self._pusher = server, pusher
         self._name, self._version = "", -1
         self._answered = False
-        self.server_difference: float | None = None
+        self.server_logp_difference: float | None = None
         """See `Generator`."""
 
     def answer(self, asking: GenerationRequest) -> list[OwnGroup]:
@@ -112,16 +112,16 @@ class VllmGenerator:
         )
         answers = self._request(asked, errand, name)
         temperature = asked.sampling.temperature
-        self.server_difference = difference(asking.policy, prompt, answers, temperature)
+        self.server_logp_difference = difference(asking.policy, prompt, answers, temperature)
         url, remedy = self._server.base_url, self._pusher.remedy
-        if self.server_difference is None:
+        if self.server_logp_difference is None:
             raise ServerRefusedError(
                 f"{url} gives no usable log-probabilities of its tokens: {remedy}"
             )
-        if self.server_difference > bound(temperature):
+        if self.server_logp_difference > bound(temperature):
             raise ServerRefusedError(
                 f"{url} does not follow the policy: its log-probabilities are "
-                f"{self.server_difference:.2g} nats a token from the policy's, "
+                f"{self.server_logp_difference:.2g} nats a token from the policy's, "
                 f"over {bound(temperature):.2g}: {remedy}"
             )
 

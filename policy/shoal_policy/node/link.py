@@ -168,7 +168,7 @@ class NodeLink:
 
     def report_outcomes(self, round_number: int, learnt: Sequence[m.GroupOutcome]) -> None:
         """Report to the node which groups a round learned from. Lost if the node is away."""
-        self._tell(m.Report(round=round_number, learnt=tuple(learnt)))
+        self._tell(m.Report(round=round_number, outcomes=tuple(learnt)))
 
     def tell_status(self, json_text: str) -> None:
         """Push the trainer's state to the node."""

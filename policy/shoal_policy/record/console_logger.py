@@ -71,7 +71,7 @@ class ConsoleLogger:
 
     def hear(self, doing: PhaseProgress) -> None:
         """Tell of a phase that takes long, if it is time to."""
-        seconds = doing.progress.seconds or 0.0
+        seconds = doing.progress.elapsed_s or 0.0
         if self._settings.json_output or seconds < PHASE_EVERY_SECONDS:
             return
         if self._clock() < self._next_phase:
@@ -108,7 +108,7 @@ class ConsoleLogger:
         yield "", (f"{record.round}{total}", "bold")
         yield "", "  own reward "
         yield "", (_show(progress.reward_now), "bold green")
-        yield "start", f" (start {_show(progress.reward_start)})"
+        yield "start", f" (start {_show(progress.reward_initial)})"
         if progress.held_out is not None:
             yield "", f"  held-out {_show(progress.held_out['pass@1'])}"
         external, groups = (sum(column) for column in zip(*self._groups, strict=True))

@@ -114,9 +114,9 @@ class TrainingHistory:
             LearningFinding(
                 check=check,
                 state=judged.state,
-                since=self.standing[check],
-                says=judged.says,
-                do=judged.do,
+                since_round=self.standing[check],
+                message=judged.says,
+                remedy=judged.do,
                 example=self.wrong.text if self.wrong and check is Check.NOTHING_EARNED else "",
             )
             for check, judged in standing
@@ -130,16 +130,16 @@ class TrainingHistory:
             state = "bad" if any(one.state == "bad" for one in findings) else "warn"
         return Learning(
             state=state,
-            says=self._says(findings, lately),
+            message=self._says(findings, lately),
             rounds=lately.rounds,
-            drawn=lately.drawn,
+            external_sampled=lately.drawn,
             findings=findings,
         )
 
     def _says(self, findings: Sequence[LearningFinding], lately: RollingWindow) -> str:
         if findings:
             more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-            return findings[0].says + more
+            return findings[0].message + more
         if not lately.enough:
             return f"too early to say, after {lately.rounds} rounds"
         if not lately.answers:
@@ -239,12 +239,12 @@ _ABOUT_OTHERS: Final[Mapping[str, str]] = {
     "format",
     "external_all_same": "these questions have become too easy for the others: harder tasks "
     "(--tasks, of who starts the swarm)",
-    "external_unread": "their right answers are longer than --max-new-tokens, or not the same text "
-    "in this model's tokens",
-    "external_reserved": "others share questions that no training may use: see who with "
+    "external_untokenizable": "their right answers are longer than --max-new-tokens, or not "
+    "the same text in this model's tokens",
+    "external_held_out": "others share questions that no training may use: see who with "
     "`shoal debug rollouts`",
-    "external_refused": "too few networks share what teaches: more publishers",
-    "external_unjudged": "this node's own OpenEnv server or judge does not keep up: see the log",
+    "external_over_quota": "too few networks share what teaches: more publishers",
+    "external_unscored": "this node's own OpenEnv server or judge does not keep up: see the log",
 }
 
 

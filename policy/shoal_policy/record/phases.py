@@ -1,6 +1,6 @@
 """The trainer's present phase, and its progress: for people who wait on a slow model.
 
-    enter(ANSWERING) ─▶ step … step ─▶ enter(SCORING) ─▶ enter(LEARNING) ─▶ …
+    enter(GENERATING) ─▶ step … step ─▶ enter(SCORING) ─▶ enter(UPDATING) ─▶ …
           └──────────────┴─────────────────┴──▶ listeners, about once a second
 
 The rounds of a small model take milliseconds: its phases are told once a second at most, and cost
@@ -27,12 +27,12 @@ class Phase(StrEnum):
     TRYING = "trying prompts"
     """A trial of worked examples before questions: do they give signal?"""
     EVALUATING = "evaluating"
-    ANSWERING = "answering"
+    GENERATING = "generating"
     SCORING = "scoring"
     """Own answers, by the task worker."""
-    DRAWING = "drawing"
-    """Drawing external groups and verifying them."""
-    LEARNING = "learning"
+    SAMPLING = "sampling"
+    """Sampling external groups and verifying them."""
+    UPDATING = "updating"
     SAVING = "saving"
     WAITING = "waiting"
     """A pause until `--round-seconds` are over, or a server answers."""
@@ -46,7 +46,7 @@ class PhaseProgress:
     progress: Progress
 
     def __str__(self) -> str:
-        """It as a person reads it: ``round 1: answering, 12 of 32, for 24.0 s, ~40.0 s left``."""
+        """It as a person reads it: ``round 1: generating, 12 of 32, for 24.0 s, ~40.0 s left``."""
         return doing(self.phase, self.progress)
 
 
@@ -78,9 +78,9 @@ class ProgressTracker:
             progress=Progress(
                 round=self._round,
                 done=self._done,
-                of=self._of,
-                seconds=round(seconds, 1),
-                left_s=left_s,
+                total=self._of,
+                elapsed_s=round(seconds, 1),
+                remaining_s=left_s,
             ),
         )
 
@@ -88,7 +88,7 @@ class ProgressTracker:
         """Begin a phase; `of` is how many answers it is to bring, where it brings any."""
         now = self._clock()
         was_long = now - self._since >= RETRY_S
-        self.has_answered |= self._phase is Phase.ANSWERING and phase is Phase.SCORING
+        self.has_answered |= self._phase is Phase.GENERATING and phase is Phase.SCORING
         self._phase, self._round, self._of = phase, round, of
         self._done, self._fraction, self._since = 0, 0.0, now
         self._tell(now, at_once=was_long)

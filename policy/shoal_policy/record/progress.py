@@ -34,28 +34,28 @@ class RoundRecord:
     """External groups in the training set (at most J)."""
     groups_with_signal: int
     """Groups of the training set whose rewards are not all equal."""
-    external_drawn: int
+    external_sampled: int
     """External groups drawn and verified to find those trained on. If they hardly exceed
     `groups_external`, peers offer little."""
     external_no_reward: int
     """Drawn groups that were skipped because no answer earned anything."""
     external_all_same: int
     """Skipped because all answers earned the same."""
-    external_unread: int
+    external_untokenizable: int
     """Skipped because no right answer can be read whole as own text."""
-    external_reserved: int
+    external_held_out: int
     """Skipped because their questions are held out."""
-    external_refused: int
+    external_over_quota: int
     """Skipped by their source's limit while places stayed empty."""
-    external_unjudged: int
+    external_unscored: int
     """Skipped because this node's own OpenEnv server or judge was away or too slow."""
     rewards_out_of_range: int
     """Rewards outside a task file's `reward_range`, which count as its end, since the last line."""
-    own_groups: int
+    local_groups: int
     """Questions that this node answered, trained on or not."""
-    own_answers: int
+    local_completions: int
     """Its answers to them."""
-    own_frac_reward_zero_std: float | None
+    local_frac_reward_zero_std: float | None
     """TRL's `frac_reward_zero_std` over those own groups; `null` without any."""
     loss: float
     """GRPO loss, mean over the optimiser steps of the round. TRL."""
@@ -74,7 +74,7 @@ class RoundRecord:
     kl: float
     """Divergence from the initial policy, a trained token (k3 estimate); 0 while `--kl-beta` is 0;
     in nats. TRL."""
-    server_difference: float | None
+    server_logp_difference: float | None
     """Mean difference between the vLLM server's log-probabilities and the policy's own, in nats,
     after the latest transfer of weights. Over 0.2 the server is not asked."""
     sampling_logp_difference: float | None
@@ -129,7 +129,7 @@ class RunCounters:
 
     groups_external_used: int = 0
     groups_local_used: int = 0
-    external_drawn: int = 0
+    external_sampled: int = 0
     groups_not_shared: int = 0
     batches_quarantined: int = 0
     """Steps left out because a number in them was not finite."""
@@ -148,7 +148,7 @@ class RunCounters:
         """Count a finished round."""
         self.groups_external_used += record.groups_external
         self.groups_local_used += record.groups_local
-        self.external_drawn += record.external_drawn
+        self.external_sampled += record.external_sampled
         self.batches_quarantined += record.steps_nonfinite
         self.tokens_generated += record.tokens_generated
         self.num_tokens += record.tokens_seen
@@ -160,7 +160,7 @@ class RunCounters:
         del self.last_rewards[:-WINDOW]
 
     @property
-    def reward_start(self) -> float | None:
+    def reward_initial(self) -> float | None:
         """Mean own reward of the first WINDOW rounds."""
         return _mean(self.first_rewards)
 

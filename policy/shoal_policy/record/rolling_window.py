@@ -14,10 +14,10 @@ KEPT_ROUNDS: Final = 250
 PASSED_OVER: Final[Mapping[str, str]] = {
     "external_no_reward": "earned nothing",
     "external_all_same": "earned the same throughout",
-    "external_unread": "held right answers that this model cannot read as its own",
-    "external_reserved": "answered questions kept for evaluation",
-    "external_refused": "were of sources that had given enough",
-    "external_unjudged": "got no reward: this node's OpenEnv server or judge was away or slow",
+    "external_untokenizable": "held right answers that this model cannot read as its own",
+    "external_held_out": "answered questions kept for evaluation",
+    "external_over_quota": "were of sources that had given enough",
+    "external_unscored": "got no reward: this node's OpenEnv server or judge was away or slow",
 }
 """Why groups of others are passed over: the field of `RoundRecord` that counts them, and in words.
 """
@@ -49,17 +49,17 @@ class RollingWindow:
         for one in reversed(rounds):
             if taken >= least_rounds and answers >= least_answers:
                 break
-            taken, answers = taken + 1, answers + one.own_answers
+            taken, answers = taken + 1, answers + one.local_completions
         latest = list(rounds)[len(rounds) - taken :]
         return cls(
             rounds=taken,
             enough=(taken >= least_rounds and answers >= least_answers) or taken >= KEPT_ROUNDS,
             answers=answers,
-            groups=sum(one.own_groups for one in latest),
-            reward=_mean((one.reward_local, one.own_answers) for one in latest),
-            same=_mean((one.own_frac_reward_zero_std, one.own_groups) for one in latest),
-            cut=_mean((one.completion_clipped_ratio, one.own_answers) for one in latest),
-            drawn=sum(one.external_drawn for one in latest),
+            groups=sum(one.local_groups for one in latest),
+            reward=_mean((one.reward_local, one.local_completions) for one in latest),
+            same=_mean((one.local_frac_reward_zero_std, one.local_groups) for one in latest),
+            cut=_mean((one.completion_clipped_ratio, one.local_completions) for one in latest),
+            drawn=sum(one.external_sampled for one in latest),
             used=sum(one.groups_external for one in latest),
             passed_over={name: sum(getattr(one, name) for one in latest) for name in PASSED_OVER},
         )

@@ -10,9 +10,9 @@ from shoal_ipc.answers.node import TrainerView
 from shoal_policy.record.phases import PhaseProgress
 from shoal_policy.record.progress import RunCounters
 
-_COUNTED = ("reward_start", "groups_not_shared", "tokens_generated")
+_COUNTED = ("reward_initial", "groups_not_shared", "tokens_generated")
 """Fields of `RunCounters` that every node gets."""
-_OF_TRAINING = ("groups_external_used", "groups_local_used", "external_drawn", "held_out")
+_OF_TRAINING = ("groups_external_used", "groups_local_used", "external_sampled", "held_out")
 """Fields of `RunCounters` that a node that only generates leaves out."""
 
 

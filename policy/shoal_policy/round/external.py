@@ -18,7 +18,7 @@ from typing import Final
 
 from shoal_base.bounded import MANY, BoundedDict
 from shoal_ipc import messages as m
-from shoal_ipc.unused import Unused
+from shoal_ipc.skip_reason import SkipReason
 from shoal_policy.choice.advantage import completion_share, group_advantages, has_signal
 from shoal_policy.choice.scored import ExternalSample, ScoredGroup, UnusedGroup
 from shoal_policy.choice.sources import Candidate, Sources
@@ -68,7 +68,7 @@ class _Drawn:
     spent: list[GroupId] = field(default_factory=list)
     """Groups of no use in any round to come."""
     count: int = 0
-    passed_over: Counter[Unused] = field(default_factory=Counter)
+    passed_over: Counter[SkipReason] = field(default_factory=Counter)
     """Groups that are not usable, by reason."""
     unused: list[UnusedGroup] = field(default_factory=list)
     """The spent ones."""
@@ -80,7 +80,7 @@ class _Drawn:
         """The groups that go back to the buffer, if none of them is chosen."""
         return [*(one.group_id for one in self.usable), *self.waiting]
 
-    def put_aside(self, item: m.SampledGroup, rewards: Sequence[float], why: Unused) -> None:
+    def put_aside(self, item: m.SampledGroup, rewards: Sequence[float], why: SkipReason) -> None:
         """Note that a group is of no use in any round to come."""
         self.passed_over[why] += 1
         self.spent.append(item.published.group_id)
@@ -126,7 +126,7 @@ class ExternalSampling:
         self._link.end_leases(consumed=drawn.spent, released=released)
         # With every place taken, those that are left are no worse than what was chosen.
         refused = len(left) if len(chosen) < config.num_external else 0
-        drawn.passed_over[Unused.REFUSED] = refused
+        drawn.passed_over[SkipReason.OVER_QUOTA] = refused
         return ExternalSample(
             groups=groups,
             num_drawn=drawn.count,
@@ -156,7 +156,7 @@ class ExternalSampling:
     def _put_aside_unreadable(self, one: _Verified, drawn: _Drawn) -> None:
         """Note that what is right in a group cannot be read as own text: it is worth nothing."""
         drawn.usable.remove(one)
-        drawn.put_aside(one.item, one.rewards, Unused.UNREAD)
+        drawn.put_aside(one.item, one.rewards, SkipReason.UNTOKENIZABLE)
         self._report([replace(one, rewards=(0.0,) * len(one.rewards))])
 
     def _draw(self, config: RoundConfig) -> _Drawn:
@@ -196,7 +196,7 @@ class ExternalSampling:
                 drawn.usable.append(one)
                 drawn.num_counted += config.strategy.counts(candidate, self._sources)
             else:
-                why = Unused.ALL_SAME if any(rewards) else Unused.NO_REWARD
+                why = SkipReason.ALL_SAME if any(rewards) else SkipReason.NO_REWARD
                 drawn.put_aside(item, rewards, why)
                 spent.append(one)
         self._report(spent)
@@ -242,10 +242,10 @@ class ExternalSampling:
         Its publisher is not weighed by it: the fault may be this node's own.
         """
         if why is MissingReward.WAITS:
-            drawn.passed_over[Unused.UNJUDGED] += 1
+            drawn.passed_over[SkipReason.UNSCORED] += 1
             drawn.waiting.append(item.published.group_id)
         else:
-            drawn.put_aside(item, (), Unused.UNJUDGED)
+            drawn.put_aside(item, (), SkipReason.UNSCORED)
 
     def _put_aside_reserved(
         self, leased: Sequence[m.SampledGroup], drawn: _Drawn
@@ -265,7 +265,7 @@ class ExternalSampling:
                 continue
             published = item.published
             nothing = (0.0,) * len(published.group.completions)
-            drawn.put_aside(item, nothing, Unused.RESERVED)
+            drawn.put_aside(item, nothing, SkipReason.HELD_OUT)
             reports.append(
                 m.GroupReport(
                     group_id=published.group_id, publisher=published.publisher, rewards=nothing

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from shoal_ipc import messages as m
-from shoal_ipc.unused import Unused
+from shoal_ipc.skip_reason import SkipReason
 from shoal_policy.choice.advantage import has_signal
 from shoal_policy.choice.scored import ScoredGroup, TrainingSet, UnusedGroup
 from shoal_policy.rollouts import SharedGroup
@@ -52,16 +52,16 @@ def _outcome(
         reward=_mean(one.rewards),
         signal=0.0 if why or row is None else row.share * sum(map(abs, row.advantages)),
         tokens=0 if why or row is None else sum(map(len, row.completions)),
-        why_unused=why,
+        skip_reason=why,
     )
 
 
 def _why_unused(one: ScoredGroup, row: TrainGroup | None, *, is_spoilt: bool) -> str:
     if not has_signal(one.rewards):
-        return Unused.ALL_SAME if any(one.rewards) else Unused.NO_REWARD
+        return SkipReason.ALL_SAME if any(one.rewards) else SkipReason.NO_REWARD
     if row is None:
-        return Unused.NOT_NEEDED
-    return Unused.SPOILT if is_spoilt else ""
+        return SkipReason.NOT_NEEDED
+    return SkipReason.NONFINITE if is_spoilt else ""
 
 
 def _unused(one: UnusedGroup) -> m.GroupOutcome:
@@ -71,7 +71,7 @@ def _unused(one: UnusedGroup) -> m.GroupOutcome:
         model=one.source.policy.model_name,
         family=one.source.group.task.family,
         reward=_mean(one.rewards),
-        why_unused=one.why,
+        skip_reason=one.why,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shoal_ipc.unused import Unused
+from shoal_ipc.skip_reason import SkipReason
 from shoal_policy.choice.advantage import has_signal
 from shoal_policy.choice.scored import ScoredGroup, TrainingSet, mean_reward
 from shoal_policy.record.metrics import reward_spread
@@ -41,14 +41,14 @@ def record_of(
         groups_local=len(training.local),
         groups_external=len(external.groups),
         groups_with_signal=sum(has_signal(group.rewards) for group in groups),
-        external_drawn=external.num_drawn,
-        external_no_reward=external.passed_over[Unused.NO_REWARD],
-        external_all_same=external.passed_over[Unused.ALL_SAME],
-        external_unread=external.passed_over[Unused.UNREAD],
-        external_reserved=external.passed_over[Unused.RESERVED],
-        external_refused=external.passed_over[Unused.REFUSED],
-        external_unjudged=external.passed_over[Unused.UNJUDGED],
-        own_frac_reward_zero_std=reward_spread([one.rewards for one in fresh if one.rewards])[1],
+        external_sampled=external.num_drawn,
+        external_no_reward=external.passed_over[SkipReason.NO_REWARD],
+        external_all_same=external.passed_over[SkipReason.ALL_SAME],
+        external_untokenizable=external.passed_over[SkipReason.UNTOKENIZABLE],
+        external_held_out=external.passed_over[SkipReason.HELD_OUT],
+        external_over_quota=external.passed_over[SkipReason.OVER_QUOTA],
+        external_unscored=external.passed_over[SkipReason.UNSCORED],
+        local_frac_reward_zero_std=reward_spread([one.rewards for one in fresh if one.rewards])[1],
         **measured,
         **_update_figures(stats),
         **_own_figures(own),
@@ -77,4 +77,4 @@ def _own_figures(own: Sequence[OwnGroup]) -> dict[str, Any]:
     answers = [answer for group in own for answer in group.answers]
     num_cut = sum(answer.finish_reason is FinishReason.LENGTH for answer in answers)
     figures = completion_figures([answer.num_said for answer in answers], num_cut)
-    return {**figures, "own_groups": len(own), "own_answers": len(answers)}
+    return {**figures, "local_groups": len(own), "local_completions": len(answers)}

@@ -19,8 +19,8 @@ class Finding:
 
     check: str = ""
     state: State = "warn"
-    says: str = ""
-    do: str = ""
+    message: str = ""
+    remedy: str = ""
     """The advice; empty where nothing is to be done."""
 
 
@@ -32,9 +32,9 @@ class BootstrapSeen:
     latency_ms: float | None = None
     """One round trip; None if it is not connected or did not answer."""
     error: str = ""
-    mends: str = ""
+    remedy: str = ""
     """The remedy; empty where none is known for certain."""
-    full_s: float | None = None
+    full_backoff_s: float | None = None
     """It was full and let this node go, which leaves it alone for so long; None if not."""
 
 
@@ -43,7 +43,7 @@ class FullSeen:
     """This peer had no slot for all who came, lately."""
 
     slots: int = 0
-    let_go: int = 0
+    disconnected: int = 0
     """Peers that made room, since the start."""
     refused: int = 0
     """Newcomers that found no slot, since the start."""
@@ -69,7 +69,7 @@ class MappingSeen:
 
     state: str = ""
     """A `shoal_p2p.peers.port_mapping.Mapping`."""
-    place: str = ""
+    address: str = ""
     """Transport address that the router says leads here; empty for none."""
     error: str = ""
     """Why it forwards none; empty if it does."""
@@ -81,13 +81,13 @@ class ReachSeen:
 
     mapping: MappingSeen | None = None
     """None where no router was asked."""
-    tried: int = 0
+    direct_attempts: int = 0
     """Peers met through a relay to which a direct connection was tried."""
-    direct: int = 0
+    direct_successes: int = 0
     """Peers among the tried that are reached directly since."""
     relayed: int = 0
     """Connections through a relay, now."""
-    many_doors: bool = False
+    is_symmetric_nat: bool = False
     """The router uses another port for each destination (symmetric)."""
     announced: tuple[str, ...] = ()
     """Addresses that the user has told to others in place of the machine's own."""
@@ -97,23 +97,23 @@ class ReachSeen:
 class Facts:
     """Everything that the doctor looks at beside the status."""
 
-    listens: tuple[str, ...] = ()
+    listen_addresses: tuple[str, ...] = ()
     """Transport addresses, interfaces spelled out."""
     bootstraps: tuple[BootstrapSeen, ...] = ()
-    outside: tuple[OutsideSeen, ...] = ()
-    subscribed: dict[str, int] = field(default_factory=dict)
+    reachability: tuple[OutsideSeen, ...] = ()
+    subscribers: dict[str, int] = field(default_factory=dict)
     """Topic to the peers that are subscribed to it."""
     mesh_low: int = 0
     """Mesh size below which gossip grafts."""
     clock_limit_ms: int = 0
     """Most a batch may come from the future before others refuse it."""
-    wants_others: bool = False
+    uses_external_groups: bool = False
     """The trainer is to train on groups of others."""
     trainer_error: str = ""
     """The last words of the latest trainer that failed; empty where none has."""
     files_open: int = 0
     files_limit: int = 0
-    other_network: bool = True
+    has_network: bool = True
     """The machine has an address beside loopback's."""
     reach: ReachSeen = field(default_factory=ReachSeen)
     full: FullSeen | None = None

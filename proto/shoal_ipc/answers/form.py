@@ -57,14 +57,14 @@ def absent(**about: Any) -> Any:
     return field(default=None, metadata={"absent": True, **about})
 
 
-def measured(metric: str, says: str, **how: Any) -> Any:
-    """Return a field that Prometheus reads under the name `metric`; `says` is its help.
+def measured(metric: str, help: str, **how: Any) -> Any:
+    """Return a field that Prometheus reads under the name `metric`, with the text `help`.
 
     `how` has the `default`, and for a mapping of numbers the `key` that is meant.
     """
     key = how.pop("key", None)
     return field(
-        **(how or {"default": None}), metadata={"metric": metric, "says": says, "key": key}
+        **(how or {"default": None}), metadata={"metric": metric, "help": help, "key": key}
     )
 
 

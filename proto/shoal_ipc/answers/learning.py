@@ -14,10 +14,10 @@ class LearningFinding:
 
     check: str = ""
     state: Literal["ok", "warn", "bad"] = "warn"
-    since: int = 0
+    since_round: int = 0
     """Its first round."""
-    says: str = ""
-    do: str = ""
+    message: str = ""
+    remedy: str = ""
     example: str = ""
 
 
@@ -27,10 +27,10 @@ class Learning:
 
     state: Literal["", "early", "ok", "warn", "bad"] = ""
     """Empty where no trainer has said anything."""
-    says: str = ""
+    message: str = ""
     rounds: int = 0
     """Rounds that were judged."""
-    drawn: int | None = None
+    external_sampled: int | None = None
     """Groups of others that were looked at in them."""
     findings: tuple[LearningFinding, ...] = ()
 
@@ -40,37 +40,37 @@ class PublisherStats:
     """One publisher, this node included."""
 
     peer_id: Name = ""
-    own: bool = False
+    is_local: bool = False
     model: Name = ""
-    looked_at: int = 0
+    groups_seen: int = 0
     """Groups that rounds had."""
-    trained: int = measured(
-        "shoal_learnt_groups",
+    groups_trained: int = measured(
+        "shoal_trained_groups_total",
         "Groups trained on, of the publishers learnt from most.",
         default=0,
     )
     signal: float = measured(
-        "shoal_learnt_signal",
+        "shoal_abs_advantage_total",
         "How strongly they changed the weights: the sum of |advantage|.",
         default=0.0,
     )
     reward: float | None = None
     """Mean of those looked at, by this node's own verifier."""
-    last_s: float | None = None
+    last_trained_s: float | None = None
     """Time since a group of it was trained on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LearntFamily:
+class FamilyStats:
     """Own answers to the questions of one task family."""
 
     name: Name = ""
     groups: int = 0
-    """Own groups; `reward` is over the latest 40, `reward_start` over the first 40."""
+    """Own groups; `reward` is over the latest 40, `reward_initial` over the first 40."""
     reward: float | None = measured(
-        "shoal_family_reward", "Mean own reward in one task family, lately."
+        "shoal_family_reward_mean", "Mean own reward in one task family, lately."
     )
-    reward_start: float | None = None
+    reward_initial: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +78,12 @@ class LastHour:
     """The last hour, or since the first round: what others brought beside what the node found."""
 
     window_s: float = 0.0
-    others_signal_share: float | None = measured(
-        "shoal_signal_others_ratio", "Share of the last hour's signal that came from others."
+    external_signal_share: float | None = measured(
+        "shoal_external_signal_ratio", "Share of the last hour's signal that came from others."
     )
-    groups_own: int = 0
-    groups_others: int = 0
-    tokens_others: int = 0
+    groups_local: int = 0
+    groups_external: int = 0
+    tokens_external: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,5 +96,5 @@ class Ledger(Versioned):
     """The latest round that they include."""
     publishers: tuple[PublisherStats, ...] = labelled("publisher", "peer_id")
     """The greatest signal first."""
-    families: tuple[LearntFamily, ...] = labelled("family", "name")
-    lately: LastHour = field(default_factory=LastHour)
+    families: tuple[FamilyStats, ...] = labelled("family", "name")
+    last_hour: LastHour = field(default_factory=LastHour)

@@ -26,11 +26,11 @@ class OutboxView:
     """Sent batches that were too big to gossip whole."""
     batches_expired: int = 0
     """Batches that were too old before a peer could take them."""
-    batches_put_off: int = 0
+    batches_postponed: int = 0
     """Times that the trainer was told to wait, since it makes more than peers take of one node, or
     the swarm is behind."""
-    late_s: float = measured(
-        "shoal_swarm_late_seconds",
+    delivery_lag_s: float = measured(
+        "shoal_gossip_delivery_lag_seconds",
         "How late batches arrive, while this node shares less because of it; else 0.",
         default=0.0,
     )
@@ -47,12 +47,12 @@ class BufferTotals:
     evicted: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     """Counted by cause."""
-    own_groups: int = 0
-    own_bytes: int = 0
+    local_groups: int = 0
+    local_bytes: int = 0
     leased: int = 0
     consumed_total: int = 0
     stored_total: int = 0
-    draws_total: int = 0
+    sampled_total: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +61,11 @@ class Progress:
 
     round: int | None = None
     done: int = 0
-    of: int = 0
+    total: int = 0
     """Answers done and wanted; 0 of 0 where none are counted."""
-    seconds: float | None = None
+    elapsed_s: float | None = None
     """Time in this phase so far."""
-    left_s: float | None = None
+    remaining_s: float | None = None
     """Estimated time to its end."""
 
 
@@ -81,10 +81,10 @@ class TrainerView:
     pid: int | None = None
     round: int = 0
     reward_local: float | None = measured(
-        "shoal_reward_own", "Mean own reward of the latest 20 rounds."
+        "shoal_local_reward_mean", "Mean own reward of the latest 20 rounds."
     )
-    reward_start: float | None = measured(
-        "shoal_reward_start", "Mean own reward of the first 20 rounds."
+    reward_initial: float | None = measured(
+        "shoal_local_reward_initial", "Mean own reward of the first 20 rounds."
     )
     restarts: int = 0
     connected: bool = False
@@ -92,10 +92,10 @@ class TrainerView:
     policy_version: int | None = None
     groups_local_used: int | None = None
     groups_external_used: int | None = None
-    external_drawn: int | None = None
+    external_sampled: int | None = None
     groups_not_shared: int | None = None
     tokens_generated: int | None = measured(
-        "shoal_tokens_generated_total", "Tokens this node generated."
+        "shoal_generated_tokens_total", "Tokens this node generated."
     )
     held_out: dict[str, float] | None = measured(
         "shoal_held_out_pass_ratio",
@@ -106,7 +106,7 @@ class TrainerView:
     paused: str | None = None
     """Why no round is played for now."""
     phase: str | None = None
-    """`loading`, `trying prompts`, `evaluating`, `answering`, `scoring`, `drawing`, `learning`,
+    """`loading`, `trying prompts`, `evaluating`, `generating`, `scoring`, `sampling`, `updating`,
     `saving` or `waiting`; None between them."""
     progress: Progress | None = None
     last_exit: int | None = None
@@ -146,7 +146,7 @@ class Status(Versioned):
     peers: int = measured("shoal_peers", "Connected peers.", default=0)
     mesh: dict[str, int] = field(default_factory=dict)
     """Topic to the size of its mesh."""
-    solo: bool = False
+    is_isolated: bool = False
     """Nobody is connected."""
     disk: DiskView = field(default_factory=DiskView)
     verdicts: Verdicts = field(default_factory=Verdicts)
@@ -166,21 +166,21 @@ class Status(Versioned):
     """Questions of a judge that wait for an answer."""
     refused: dict[str, int] | None = absent()
     """Requests that a judge refused, by reason."""
-    round: int | None = absent(metric="shoal_rounds_total", says="Rounds completed.")
+    round: int | None = absent(metric="shoal_rounds_total", help="Rounds completed.")
     groups_published: int | None = absent(
-        metric="shoal_groups_published_total", says="Own groups on disk to be shared."
+        metric="shoal_published_groups_total", help="Own groups on disk to be shared."
     )
     groups_received: int | None = absent(
-        metric="shoal_groups_received_total", says="Valid groups of others."
+        metric="shoal_received_groups_total", help="Valid groups of others."
     )
     groups_external_used: int | None = absent(
-        metric="shoal_groups_external_trained_total", says="Groups of others trained on."
+        metric="shoal_external_trained_groups_total", help="Groups of others trained on."
     )
     outbox: OutboxView | None = absent()
     buffer: BufferTotals | None = absent()
-    identity_shared: bool | None = absent()
+    duplicate_identity: bool | None = absent()
     """Another node signs with this one's key, or its database was lost."""
-    one_network: str | None = absent()
+    dominant_network: str | None = absent()
     """One network gives more of what is learnt than it should: a sentence; empty if none does."""
     intake_waiting: int | None = absent()
     """Validated batches not yet in the buffer."""
@@ -193,16 +193,16 @@ class PublisherRow:
     """The groups of one publisher: those in the buffer, and all that came since the start."""
 
     peer_id: Name = ""
-    own: bool = False
+    is_local: bool = False
     groups: int = 0
     bytes: int = 0
     oldest_s: float | None = None
     newest_s: float | None = None
     received: int = 0
     """Groups that came; for the node itself, groups that it published."""
-    draws: int = 0
+    sampled: int = 0
     """Leases of its groups to the trainer."""
-    useful: float | None = None
+    reward_spread: float | None = None
     """Mean spread of its verified groups' rewards, best less worst; None before any."""
     weight: float | None = None
     """Factor on its groups' chance of being drawn."""
@@ -227,21 +227,21 @@ class Fetch(Versioned):
     gaps_open: int = 0
     """Missing sequence numbers that are being asked for."""
     gaps_seen: int = 0
-    gaps_mended: int = 0
+    gaps_filled: int = 0
     """Fetched from a peer."""
-    gaps_given_up: int = 0
+    gaps_abandoned: int = 0
     announced: int = 0
     """Batches too big to gossip whole that were taken up."""
-    announced_given_up: int = 0
+    announced_abandoned: int = 0
     announced_waiting: int = 0
     announced_running: int = 0
     backfill_rounds: int = 0
     """Rounds of asking peers for recent batches."""
-    asked: int = 0
+    requests: int = 0
     """All requests to peers."""
     failures: dict[str, int] = field(default_factory=dict)
     """Failed requests, by cause."""
-    shelf_batches: int = 0
+    servable_batches: int = 0
     """Batches that others can have."""
     served: dict[str, int] = field(default_factory=dict)
     """Answers to peers, by kind."""
@@ -254,7 +254,7 @@ class Fetch(Versioned):
 class TurnRow:
     """One message of a game."""
 
-    by: str = ""
+    role: str = ""
     """policy or environment."""
     text: Lines = ""
 
@@ -280,7 +280,7 @@ class Rollout:
     number: int = 0
     group_id: Name = ""
     publisher: Name = ""
-    own: bool = False
+    is_local: bool = False
     round: int = 0
     received_ms: int | None = None
     age_s: float = 0.0
@@ -296,7 +296,7 @@ class Rollout:
     """Mean, by this node's own verifier; None until a trainer has scored it."""
     used: bool | None = None
     """The trainer learnt from it; None until it has said."""
-    why_unused: str = ""
+    skip_reason: str = ""
     """Why the trainer did not learn from it."""
     completions: tuple[CompletionRow, ...] = ()
 

@@ -29,7 +29,9 @@ class DiskView:
 class Verdicts:
     """Judgements on messages of others, counted since the start."""
 
-    accept: int | None = measured("shoal_accepted_total", "Messages of others that were taken.")
+    accept: int | None = measured(
+        "shoal_accepted_messages_total", "Messages of others that were taken."
+    )
     ignore: dict[str, int] = field(default_factory=dict)
     reject: dict[str, int] = field(default_factory=dict)
 
@@ -54,7 +56,7 @@ class WorkerView:
     pid: int | None = None
     sandbox: str = ""
     """The layers that keep it in, and those that this machine does not allow."""
-    is_walled: bool = False
+    is_sandboxed: bool = False
     """True if the operating system keeps its code from the user's files and the network."""
 
 
@@ -77,10 +79,10 @@ class CostView:
     window_s: float | None = None
     """The time over which rates were measured: a minute, or since it was asked before."""
     bytes_in: int | None = measured(
-        "shoal_bytes_received_total", "Bytes over its sockets since the start."
+        "shoal_network_receive_bytes_total", "Bytes over its sockets since the start."
     )
     bytes_out: int | None = measured(
-        "shoal_bytes_sent_total", "Bytes over its sockets since the start."
+        "shoal_network_transmit_bytes_total", "Bytes over its sockets since the start."
     )
     bytes_in_s: float | None = None
     bytes_out_s: float | None = None
@@ -161,7 +163,7 @@ class Scores(Versioned):
     refused: dict[str, int] = field(default_factory=dict)
     """Inbound connections refused before any protocol of ours, by reason: `key_missing` (here),
     `key_superfluous` (the other has none), `key_differs`, `not_listed`, and limits."""
-    made_room: int = 0
+    evicted: int = 0
     """Peers dropped for a newcomer when slots were full."""
 
 
@@ -172,11 +174,13 @@ class RefusedCount:
     reason: Name = ""
     kind: str = ""
     count: int = measured(
-        "shoal_refused_total", "Messages of others that were refused, by reason.", default=0
+        "shoal_refused_messages_total",
+        "Messages of others that were refused, by reason.",
+        default=0,
     )
-    says: str = ""
+    message: str = ""
     """The finding in words."""
-    do: str = ""
+    remedy: str = ""
     """Advice to the node's owner."""
 
 
@@ -192,9 +196,9 @@ class Refused:
     """Perhaps only claimed."""
     forwarder: Name = ""
     family: Name = ""
-    times: int = 1
-    says: str = ""
-    do: str = ""
+    count: int = 1
+    message: str = ""
+    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +207,7 @@ class Refusals(Versioned):
 
     at_ms: int = 0
     counts: tuple[RefusedCount, ...] = labelled("reason", "reason")
-    ring: tuple[Refused, ...] = ()
+    recent: tuple[Refused, ...] = ()
     """The newest first."""
 
 
@@ -220,11 +224,11 @@ class JoinAddress:
 
     address: Name = ""
     """Address with its peer's id."""
-    whose: Whose = "self"
+    via: Whose = "self"
     """`self`, a `bootstrap` that answers, or a `relay` through which this one is reached."""
     scope: Scope = "private"
     """`public`, `private` (the same network only) or `loopback`."""
-    tried: Tried = "untried"
+    dial_result: Tried = "untried"
     """`reached`, `untried` or `failed`."""
     relayed: bool = False
 

@@ -17,12 +17,12 @@ def duration(seconds: float) -> str:
 
 
 def doing(phase: str, progress: Progress | None) -> str:
-    """Return what a trainer does: ``round 3: answering, 3 of 8, for 5.0 s, ~9.0 s left``."""
+    """Return what a trainer does: ``round 3: generating, 3 of 8, for 5.0 s, ~9.0 s left``."""
     one = progress or Progress()
     where = "" if one.round is None else f"round {one.round}: "
-    counted = f", {one.done} of {one.of}" if one.of else ""
-    since = f", for {duration(one.seconds)}" if one.seconds else ""
-    left = "" if one.left_s is None else f", ~{duration(one.left_s)} left"
+    counted = f", {one.done} of {one.total}" if one.total else ""
+    since = f", for {duration(one.elapsed_s)}" if one.elapsed_s else ""
+    left = "" if one.remaining_s is None else f", ~{duration(one.remaining_s)} left"
     return f"{where}{phase}{counted}{since}{left}"
 
 

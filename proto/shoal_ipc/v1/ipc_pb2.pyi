@@ -124,7 +124,7 @@ class Sample(_message.Message):
     def __init__(self, num_local: _Optional[int] = ..., num_external: _Optional[int] = ..., strategy: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., exclude_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class SampledGroup(_message.Message):
-    __slots__ = ("group_id", "publisher", "batch_id", "round", "created_ms", "policy", "sampling", "group", "own", "network")
+    __slots__ = ("group_id", "publisher", "batch_id", "round", "created_ms", "policy", "sampling", "group", "is_local", "network")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     PUBLISHER_FIELD_NUMBER: _ClassVar[int]
     BATCH_ID_FIELD_NUMBER: _ClassVar[int]
@@ -133,7 +133,7 @@ class SampledGroup(_message.Message):
     POLICY_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
-    OWN_FIELD_NUMBER: _ClassVar[int]
+    IS_LOCAL_FIELD_NUMBER: _ClassVar[int]
     NETWORK_FIELD_NUMBER: _ClassVar[int]
     group_id: bytes
     publisher: str
@@ -143,9 +143,9 @@ class SampledGroup(_message.Message):
     policy: _rollout_pb2.PolicyInfo
     sampling: _rollout_pb2.SamplingParams
     group: _rollout_pb2.RolloutGroup
-    own: bool
+    is_local: bool
     network: str
-    def __init__(self, group_id: _Optional[bytes] = ..., publisher: _Optional[str] = ..., batch_id: _Optional[bytes] = ..., round: _Optional[int] = ..., created_ms: _Optional[int] = ..., policy: _Optional[_Union[_rollout_pb2.PolicyInfo, _Mapping]] = ..., sampling: _Optional[_Union[_rollout_pb2.SamplingParams, _Mapping]] = ..., group: _Optional[_Union[_rollout_pb2.RolloutGroup, _Mapping]] = ..., own: bool = ..., network: _Optional[str] = ...) -> None: ...
+    def __init__(self, group_id: _Optional[bytes] = ..., publisher: _Optional[str] = ..., batch_id: _Optional[bytes] = ..., round: _Optional[int] = ..., created_ms: _Optional[int] = ..., policy: _Optional[_Union[_rollout_pb2.PolicyInfo, _Mapping]] = ..., sampling: _Optional[_Union[_rollout_pb2.SamplingParams, _Mapping]] = ..., group: _Optional[_Union[_rollout_pb2.RolloutGroup, _Mapping]] = ..., is_local: bool = ..., network: _Optional[str] = ...) -> None: ...
 
 class SampleReply(_message.Message):
     __slots__ = ("groups", "ready_local", "ready_external")
@@ -172,17 +172,17 @@ class Ok(_message.Message):
     def __init__(self, count: _Optional[int] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("groups", "round", "learnt")
+    __slots__ = ("groups", "round", "outcomes")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
-    LEARNT_FIELD_NUMBER: _ClassVar[int]
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedCompositeFieldContainer[GroupReport]
     round: int
-    learnt: _containers.RepeatedCompositeFieldContainer[GroupOutcome]
-    def __init__(self, groups: _Optional[_Iterable[_Union[GroupReport, _Mapping]]] = ..., round: _Optional[int] = ..., learnt: _Optional[_Iterable[_Union[GroupOutcome, _Mapping]]] = ...) -> None: ...
+    outcomes: _containers.RepeatedCompositeFieldContainer[GroupOutcome]
+    def __init__(self, groups: _Optional[_Iterable[_Union[GroupReport, _Mapping]]] = ..., round: _Optional[int] = ..., outcomes: _Optional[_Iterable[_Union[GroupOutcome, _Mapping]]] = ...) -> None: ...
 
 class GroupOutcome(_message.Message):
-    __slots__ = ("group_id", "publisher", "model", "family", "reward", "signal", "tokens", "why_unused")
+    __slots__ = ("group_id", "publisher", "model", "family", "reward", "signal", "tokens", "skip_reason")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     PUBLISHER_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -190,7 +190,7 @@ class GroupOutcome(_message.Message):
     REWARD_FIELD_NUMBER: _ClassVar[int]
     SIGNAL_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
-    WHY_UNUSED_FIELD_NUMBER: _ClassVar[int]
+    SKIP_REASON_FIELD_NUMBER: _ClassVar[int]
     group_id: bytes
     publisher: str
     model: str
@@ -198,8 +198,8 @@ class GroupOutcome(_message.Message):
     reward: float
     signal: float
     tokens: int
-    why_unused: str
-    def __init__(self, group_id: _Optional[bytes] = ..., publisher: _Optional[str] = ..., model: _Optional[str] = ..., family: _Optional[str] = ..., reward: _Optional[float] = ..., signal: _Optional[float] = ..., tokens: _Optional[int] = ..., why_unused: _Optional[str] = ...) -> None: ...
+    skip_reason: str
+    def __init__(self, group_id: _Optional[bytes] = ..., publisher: _Optional[str] = ..., model: _Optional[str] = ..., family: _Optional[str] = ..., reward: _Optional[float] = ..., signal: _Optional[float] = ..., tokens: _Optional[int] = ..., skip_reason: _Optional[str] = ...) -> None: ...
 
 class GroupReport(_message.Message):
     __slots__ = ("group_id", "publisher", "rewards")
@@ -264,22 +264,22 @@ class JudgeChallenge(_message.Message):
     def __init__(self, challenge_id: _Optional[bytes] = ..., family: _Optional[str] = ..., question: _Optional[str] = ..., tagged: bool = ...) -> None: ...
 
 class JudgeAnswer(_message.Message):
-    __slots__ = ("challenge_id", "text", "finish_reason", "round", "policy_version", "model_name", "draws_externals")
+    __slots__ = ("challenge_id", "text", "finish_reason", "round", "policy_version", "model_name", "uses_external_groups")
     CHALLENGE_ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
     MODEL_NAME_FIELD_NUMBER: _ClassVar[int]
-    DRAWS_EXTERNALS_FIELD_NUMBER: _ClassVar[int]
+    USES_EXTERNAL_GROUPS_FIELD_NUMBER: _ClassVar[int]
     challenge_id: bytes
     text: str
     finish_reason: int
     round: int
     policy_version: int
     model_name: str
-    draws_externals: bool
-    def __init__(self, challenge_id: _Optional[bytes] = ..., text: _Optional[str] = ..., finish_reason: _Optional[int] = ..., round: _Optional[int] = ..., policy_version: _Optional[int] = ..., model_name: _Optional[str] = ..., draws_externals: bool = ...) -> None: ...
+    uses_external_groups: bool
+    def __init__(self, challenge_id: _Optional[bytes] = ..., text: _Optional[str] = ..., finish_reason: _Optional[int] = ..., round: _Optional[int] = ..., policy_version: _Optional[int] = ..., model_name: _Optional[str] = ..., uses_external_groups: bool = ...) -> None: ...
 
 class JudgeScore(_message.Message):
     __slots__ = ("score", "number", "family")

@@ -10,26 +10,26 @@ let chart = null;
 export function learning(peer) {
   const now = peer.learning;
   show(at("learning"), peer.kind === "node");
-  const early = now.state === "early" || !now.says ? "Too early to say." : "";
+  const early = now.state === "early" || !now.message ? "Too early to say." : "";
   say(at("learning-answer"), now.answer ? `${now.answer}.` : early);
   show(at("learning-answer"), Boolean(now.answer || early));
   // The trainer's own sentence, where it says more than that nothing is wrong.
-  const more = now.says && (now.state !== "ok" || !now.answer);
-  say(at("learning-says"), more ? `${now.says}.` : "");
+  const more = now.message && (now.state !== "ok" || !now.answer);
+  say(at("learning-says"), more ? `${now.message}.` : "");
   show(at("learning-says"), Boolean(more));
   const of = now.held_out_items ? `of ${plural(now.held_out_items, "question")} never trained on` : "of questions never trained on";
   facts(at("learning-figures"), [
-    ["own reward", sure(now.reward_own, now.reward_own_within), has(now.reward_start) ? `mean of 20 rounds; ${reward(now.reward_start)} in the first ${FIRST}` : "mean of 20 rounds"],
-    ["held out", sure(now.held_out, now.held_out_within), has(now.held_out_start) ? `${of}; ${reward(now.held_out_start)} at the start` : of],
+    ["own reward", sure(now.reward_local, now.reward_local_ci95), has(now.reward_initial) ? `mean of 20 rounds; ${reward(now.reward_initial)} in the first ${FIRST}` : "mean of 20 rounds"],
+    ["held out", sure(now.held_out, now.held_out_ci95), has(now.held_out_initial) ? `${of}; ${reward(now.held_out_initial)} at the start` : of],
     ["rounds", String(now.round), null],
   ]);
   show(at("learning-findings"), now.findings.length > 0);
-  rows(at("learning-findings"), now.findings, (one) => one.check + one.since, finding);
+  rows(at("learning-findings"), now.findings, (one) => one.check + one.since_round, finding);
 }
 
 export function curves(history, peer) {
   chart ??= new Chart(at("chart"), at("chart-note"));
-  chart.set(history, peer.learning.reward_start);
+  chart.set(history, peer.learning.reward_initial);
   families(history, peer);
 }
 

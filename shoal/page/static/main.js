@@ -29,9 +29,9 @@ function told(state) {
 }
 
 function render() {
-  const whole_ = [...peers.values()].filter((peer) => peer.right);
+  const whole_ = [...peers.values()].filter((peer) => peer.health);
   const place = read();
-  chosen = whole_.find((peer) => peer.name === place.peer) ?? whole_.find((peer) => peer.kind === "node" && peer.right.state !== "down") ?? whole_[0] ?? null;
+  chosen = whole_.find((peer) => peer.name === place.peer) ?? whole_.find((peer) => peer.kind === "node" && peer.health.state !== "down") ?? whole_[0] ?? null;
   if (!chosen) return;
   at("main").dataset.kind = chosen.kind;
   const title = `${chosen.name} · shoal`;

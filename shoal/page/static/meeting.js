@@ -6,12 +6,12 @@ export function meeting(peer) {
   const shown = peer.kind !== "node";
   show(at("meeting"), shown);
   if (!shown) return;
-  say(at("meeting-head"), peer.here.length ? `Who is here? (${peer.here.length})` : "Who is here?");
-  show(at("meeting-table"), peer.here.length > 0);
-  show(at("meeting-none"), peer.here.length === 0);
-  rows(at("meeting-rows"), peer.here.map(still), (one) => one.peer_id + one.address, row);
-  rows(at("meeting-ways"), peer.met_at, (one) => one, (one) => foreign(one, "li", { class: "mono", dir: "ltr" }));
-  show(at("meeting-ways").previousElementSibling, peer.met_at.length > 0);
+  say(at("meeting-head"), peer.connections.length ? `Who is here? (${peer.connections.length})` : "Who is here?");
+  show(at("meeting-table"), peer.connections.length > 0);
+  show(at("meeting-none"), peer.connections.length === 0);
+  rows(at("meeting-rows"), peer.connections.map(still), (one) => one.peer_id + one.address, row);
+  rows(at("meeting-ways"), peer.join_addresses, (one) => one, (one) => foreign(one, "li", { class: "mono", dir: "ltr" }));
+  show(at("meeting-ways").previousElementSibling, peer.join_addresses.length > 0);
 }
 
 // To the minute: a row is made anew only when it says something else.

@@ -4,14 +4,14 @@ import { at, foreign, make, rows, say } from "./dom.js";
 const COPIED_MS = 2_000;
 
 export function now(peer) {
-  const invited = peer.invitation ? [{ says: "send this to a friend, who joins with it", command: `shoal join ${peer.invitation}` }] : [];
-  rows(at("now-list"), [...invited, ...peer.now.slice(invited.length)], (one) => one.command, item); // the line in place of the command that prints it
+  const invited = peer.invitation ? [{ message: "send this to a friend, who joins with it", command: `shoal join ${peer.invitation}` }] : [];
+  rows(at("now-list"), [...invited, ...peer.next_steps.slice(invited.length)], (one) => one.command, item); // the line in place of the command that prints it
 }
 
-function item({ says, command }) {
-  const text = make("code", { class: "foreign", dir: "ltr", tabindex: "0", role: "region", "aria-label": says }, command);
-  const button = make("button", { type: "button", "aria-label": `Copy: ${says}`, onclick: () => copy(command, text, button) }, "copy");
-  return make("li", {}, foreign(says, "span", { class: "fine" }), make("div", { class: "command" }, text, button));
+function item({ message, command }) {
+  const text = make("code", { class: "foreign", dir: "ltr", tabindex: "0", role: "region", "aria-label": message }, command);
+  const button = make("button", { type: "button", "aria-label": `Copy: ${message}`, onclick: () => copy(command, text, button) }, "copy");
+  return make("li", {}, foreign(message, "span", { class: "fine" }), make("div", { class: "command" }, text, button));
 }
 
 async function copy(command, text, button) {

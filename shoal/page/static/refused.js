@@ -6,12 +6,12 @@ const MAX_COUNTS = 12;
 const MAX_ROWS = 60;
 
 export function refused(peer) {
-  const { counts, ring } = peer.refused;
+  const { counts, recent } = peer.refused;
   rows(at("refused-counts"), counts.filter((one) => one.count > 0).slice(0, MAX_COUNTS), (one) => one.reason, counted);
-  rows(at("refused-rows"), ring.slice(0, MAX_ROWS).map(numbered), (one) => one.key, row);
-  show(at("refused-ring"), ring.length > 0);
-  say(at("refused-none"), peer.right.state === "down" ? "No refusal is on record here." : "Nothing was refused.");
-  show(at("refused-none"), ring.length === 0 && counts.every((one) => one.count === 0));
+  rows(at("refused-rows"), recent.slice(0, MAX_ROWS).map(numbered), (one) => one.key, row);
+  show(at("refused-ring"), recent.length > 0);
+  say(at("refused-none"), peer.health.state === "down" ? "No refusal is on record here." : "Nothing was refused.");
+  show(at("refused-none"), recent.length === 0 && counts.every((one) => one.count === 0));
 }
 
 // Two refusals may be alike in everything: the place among those tells them apart.
@@ -22,7 +22,7 @@ function numbered(one, place, all) {
 }
 
 function counted(one) {
-  return make("li", { title: one.do || null }, foreign(one.says || one.reason), make("b", {}, count(one.count)));
+  return make("li", { title: one.remedy || null }, foreign(one.message || one.reason), make("b", {}, count(one.count)));
 }
 
 function row(one) {
@@ -31,10 +31,10 @@ function row(one) {
     "tr",
     {},
     make("td", {}, clock(one.at_ms / 1000)),
-    make("td", { class: "wraps" }, foreign(one.says || one.reason), one.times > 1 ? ` × ${count(one.times)}` : null),
+    make("td", { class: "wraps" }, foreign(one.message || one.reason), one.count > 1 ? ` × ${count(one.count)}` : null),
     make("td", {}, peer(one.signer)),
     make("td", {}, peer(one.forwarder)),
     foreign(one.family, "td"),
-    foreign(one.do || "nothing", "td", { class: "wraps" }),
+    foreign(one.remedy || "nothing", "td", { class: "wraps" }),
   );
 }

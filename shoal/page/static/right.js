@@ -5,21 +5,21 @@ import { duration, has, moment } from "./format.js";
 export const WORDS = { ok: "fine", warn: "look at this", bad: "not well", down: "down" };
 
 export function right(peer) {
-  const now = peer.right;
+  const now = peer.health;
   at("right").dataset.state = now.state;
   say(at("right-word"), WORDS[now.state] ?? now.state);
   say(at("right-says"), sentence(now));
-  show(at("right-do"), Boolean(now.do));
-  say(at("right-do"), now.do);
+  show(at("right-do"), Boolean(now.remedy));
+  say(at("right-do"), now.remedy);
   phase(now);
   const findings = now.findings ?? [];
   show(at("right-more"), findings.length > 0);
-  rows(at("right-findings"), findings, (one) => one.check + one.says, finding);
+  rows(at("right-findings"), findings, (one) => one.check + one.message, finding);
 }
 
 // The sentence holds what changes seldom: a screen reader reads it out each time.
 function sentence(now) {
-  if (now.state !== "down") return `${now.says.replace(/\.$/, "")}.`;
+  if (now.state !== "down") return `${now.message.replace(/\.$/, "")}.`;
   return has(now.down_since_unix) ? `Down since ${moment(now.down_since_unix)}: no node answers here.` : "No node answers here.";
 }
 
@@ -27,8 +27,8 @@ function phase(now) {
   const parts = [now.phase ? `The trainer: ${now.phase}` : null, now.last_error ? `the last one ended: ${now.last_error}` : null, has(now.uptime_s) ? `up ${duration(now.uptime_s)}` : null].filter(Boolean);
   show(at("right-phase"), parts.length > 0);
   say(at("phase-text"), parts.join(" · "));
-  show(at("phase-bar"), Boolean(now.progress?.of));
-  at("phase-bar").value = now.progress?.of ? now.progress.done / now.progress.of : 0;
+  show(at("phase-bar"), Boolean(now.progress?.total));
+  at("phase-bar").value = now.progress?.total ? now.progress.done / now.progress.total : 0;
 }
 
 export function finding(one) {
@@ -36,8 +36,8 @@ export function finding(one) {
     "li",
     { class: `state-${one.state}` },
     make("b", {}, one.check),
-    foreign(one.says),
-    one.do ? foreign(`→ ${one.do}`, "span", { class: "fine" }) : null,
+    foreign(one.message),
+    one.remedy ? foreign(`→ ${one.remedy}`, "span", { class: "fine" }) : null,
     one.example ? foreign(one.example, "code", { class: "fine" }) : null,
   );
 }

@@ -12,17 +12,17 @@ let opened = "";
 export function said(peer, group, peers) {
   show(at("said"), peer.kind === "node");
   if (peer.kind !== "node") return;
-  const gone = peer.right.state === "down" && peer.said.length === 0;
+  const gone = peer.health.state === "down" && peer.rollouts.length === 0;
   say(at("said-none"), gone ? "The list ends with the node; shoal export writes what is on disk." : "No answers yet.");
-  show(at("said-none"), peer.said.length === 0);
+  show(at("said-none"), peer.rollouts.length === 0);
   show(at("group"), !gone || Boolean(group));
   const names = new Map(peers.map((one) => [one.peer_id, one.name]));
-  const items = peer.said.map((one) => ({
-    id: one.group_id, family: one.family, mine: one.own, publisher: one.publisher, by: names.get(one.publisher) ?? one.publisher.slice(-10), round: one.round, reward: one.reward,
-    used: one.used ?? null, why: one.why_unused ?? "", chosen: one.group_id === group, link: link(peer.name, one.group_id),
+  const items = peer.rollouts.map((one) => ({
+    id: one.group_id, family: one.family, is_local: one.is_local, publisher: one.publisher, by: names.get(one.publisher) ?? one.publisher.slice(-10), round: one.round, reward: one.reward,
+    used: one.used ?? null, why: one.skip_reason ?? "", chosen: one.group_id === group, link: link(peer.name, one.group_id),
   }));
   rows(at("said-rows"), items, (one) => one.id, row);
-  whole(peer, group || telling(peer.said), !group);
+  whole(peer, group || telling(peer.rollouts), !group);
 }
 
 // Where none is chosen: the newest whose answers earned different rewards, and it stays open while it is listed.
@@ -42,7 +42,7 @@ function row(one) {
     "tr",
     { class: one.chosen ? "chosen" : "" },
     make("th", { scope: "row" }, make("a", { href: one.link, "aria-current": one.chosen ? "true" : null }, foreign(one.family))),
-    make("td", {}, one.mine ? "me" : foreign(one.by, "span", { title: one.publisher })),
+    make("td", {}, one.is_local ? "me" : foreign(one.by, "span", { title: one.publisher })),
     make("td", { class: "n" }, String(one.round)),
     make("td", { class: "n" }, has(one.reward) ? reward(one.reward) : make("span", { class: "fine" }, "not yet")),
     make("td", { title: one.why || null }, one.used === null ? make("span", { class: "fine" }, "queued") : USED[one.used]),
@@ -69,9 +69,9 @@ async function whole(peer, group, isNewest) {
 
 function texts(one) {
   const facts = [
-    one.own ? "by this node" : null, `round ${one.round}`, `policy version ${one.policy_version}`,
+    one.is_local ? "by this node" : null, `round ${one.round}`, `policy version ${one.policy_version}`,
     has(one.received_ms) ? `came ${clock(one.received_ms / 1000)}` : null,
-    one.used === true ? "trained on" : one.used === false ? `skipped: ${one.why_unused}` : "queued",
+    one.used === true ? "trained on" : one.used === false ? `skipped: ${one.skip_reason}` : "queued",
   ];
   return [
     make("h3", {}, foreign(one.family)),
@@ -105,6 +105,6 @@ function dialogue(turns) {
   return make(
     "ol",
     { class: "dialogue" },
-    ...turns.map((turn) => make("li", { "data-by": turn.by }, make("b", { class: "by" }, turn.by), " ", foreign(turn.text || "(nothing)", "span", { class: "text mono" }))),
+    ...turns.map((turn) => make("li", { "data-by": turn.role }, make("b", { class: "by" }, turn.role), " ", foreign(turn.text || "(nothing)", "span", { class: "text mono" }))),
   );
 }

@@ -8,31 +8,31 @@ export function whom(peer, peers) {
   show(at("whom"), peer.kind === "node");
   const names = new Map(peers.filter((one) => one.peer_id).map((one) => [one.peer_id, one.name]));
   const sum = peer.publishers.reduce((all, one) => all + one.signal, 0);
-  const items = peer.publishers.map((one) => still(one, names, sum, peer.right.state === "down"));
+  const items = peer.publishers.map((one) => still(one, names, sum, peer.health.state === "down"));
   rows(at("whom-rows"), items, (one) => one.peer_id, row);
-  say(at("whom-none"), peer.right.state === "down" ? "Nobody else is on record here." : "Nobody else has answered yet.");
-  show(at("whom-none"), peer.publishers.every((one) => one.mine));
+  say(at("whom-none"), peer.health.state === "down" ? "Nobody else is on record here." : "Nobody else has answered yet.");
+  show(at("whom-none"), peer.publishers.every((one) => one.is_local));
 }
 
 // Without what changes at every look: a row is made anew only when it says something else.
 // What a stopped node had received is on no record.
 function still(one, names, sum, isDown) {
-  const away = one.mine ? "" : one.connected ? latency(has(one.latency_ms) ? Math.round(one.latency_ms) : null) : "gone";
-  const who = (one.mine && "this node") || names.get(one.peer_id) || one.name || one.short;
+  const away = one.is_local ? "" : one.connected ? latency(has(one.latency_ms) ? Math.round(one.latency_ms) : null) : "gone";
+  const who = (one.is_local && "this node") || names.get(one.peer_id) || one.name || one.short;
   return { ...one, latency_ms: null, banned_s: has(one.banned_s), away, who, part: sum > 0 ? one.signal / sum : null, given: isDown && !one.received ? "" : count(one.received) };
 }
 
 function row(one) {
   return make(
     "tr",
-    { class: one.mine ? "me" : "" },
-    make("th", { scope: "row" }, one.mine ? make("span", {}, one.who) : foreign(one.who, "span", { title: one.peer_id })),
-    one.model ? foreign(one.model, "td") : make("td", { class: "fine" }, one.mine ? "" : "no answers yet"),
+    { class: one.is_local ? "me" : "" },
+    make("th", { scope: "row" }, one.is_local ? make("span", {}, one.who) : foreign(one.who, "span", { title: one.peer_id })),
+    one.model ? foreign(one.model, "td") : make("td", { class: "fine" }, one.is_local ? "" : "no answers yet"),
     make("td", { class: "n", title: `${signal(one.signal)} in all` }, one.signal > 0 ? share(one.part) : ""),
-    make("td", { class: "n" }, count(one.trained)),
+    make("td", { class: "n" }, count(one.groups_trained)),
     make("td", { class: "n" }, one.given),
     make("td", { class: "n" }, one.received || has(one.reward) ? reward(one.reward) : ""),
     make("td", { class: "n" }, one.away + (one.relayed ? " (relay)" : "")),
-    make("td", {}, make("span", { class: "tag", "data-state": one.verdict_state }, STANDING[one.verdict_state] ?? one.verdict_state)),
+    make("td", {}, make("span", { class: "tag", "data-state": one.reputation }, STANDING[one.reputation] ?? one.reputation)),
   );
 }

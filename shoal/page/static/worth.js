@@ -2,9 +2,9 @@
 import { at, facts, say, show } from "./dom.js";
 
 export function worth(peer) {
-  const { says, came, costs } = peer.worth;
-  say(at("worth-says"), says ? `${says}.` : "");
-  show(at("worth-gain"), came.length > 0);
-  facts(at("worth-came"), came.map((one) => [one.name, one.value, null]));
+  const { message, gains, costs } = peer.benefit;
+  say(at("worth-says"), message ? `${message}.` : "");
+  show(at("worth-gain"), gains.length > 0);
+  facts(at("worth-came"), gains.map((one) => [one.name, one.value, null]));
   facts(at("worth-costs"), costs.map((one) => [one.name, one.value, null]));
 }

@@ -119,12 +119,12 @@ def test_statistics_by_publisher() -> None:
     by_peer = {item.peer_id: item for item in stats.publishers}
     assert set(by_peer) == {"a", "b", OWN_PEER}
     a, b = by_peer[PeerId("a")], by_peer[PeerId("b")]
-    assert (a.groups, a.bytes, a.oldest_s, a.newest_s, a.draws) == (3, 30, 5.0, 3.0, 0)
-    assert (b.groups, b.oldest_s, b.draws, b.received) == (1, None, 1, 1)
-    assert (stats.groups, stats.bytes, stats.own_bytes, stats.leased) == (4, 40, 10, 1)
+    assert (a.groups, a.bytes, a.oldest_s, a.newest_s, a.sampled) == (3, 30, 5.0, 3.0, 0)
+    assert (b.groups, b.oldest_s, b.sampled, b.received) == (1, None, 1, 1)
+    assert (stats.groups, stats.bytes, stats.local_bytes, stats.leased) == (4, 40, 10, 1)
     assert buffer.ready() == 3
     mine = by_peer[OWN_PEER]
-    assert (mine.own, mine.groups, mine.bytes, mine.received) == (True, 1, 10, 1)
+    assert (mine.is_local, mine.groups, mine.bytes, mine.received) == (True, 1, 10, 1)
     assert (mine.oldest_s, mine.newest_s) == (1.0, 1.0)
     assert [item.peer_id for item in buffer.stats(5.0, max_publishers=1).publishers] == ["a"]
 

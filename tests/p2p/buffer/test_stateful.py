@@ -299,8 +299,8 @@ class BufferMachine(RuleBasedStateMachine):
         stats = self.buffer.stats(self.now)
         assert stats.groups == len(self.here)
         assert stats.bytes == sum(item.num_bytes for item in self.here.values())
-        assert stats.own_groups == len(self.own)
-        assert stats.own_bytes == sum(item.num_bytes for item in self.own.values())
+        assert stats.local_groups == len(self.own)
+        assert stats.local_bytes == sum(item.num_bytes for item in self.own.values())
         assert stats.leased == len([key for key in self.here if key in self.leases])
         assert self.buffer.ready() == len(self.ready())
         assert stats.evicted == self.evicted

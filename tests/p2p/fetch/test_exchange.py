@@ -92,7 +92,7 @@ async def test_a_gap_that_nobody_can_mend_is_given_up(tmp_path: Path) -> None:
         receiver.deaf = False
         publisher.exchange.shelf.notice(BatchWithdrawn(batch_id=lost.batch_id))
         await publisher.share(4)
-        await until(lambda: receiver.counts()["gaps_given_up"] == 1)
+        await until(lambda: receiver.counts()["gaps_abandoned"] == 1)
         assert receiver.heard() == {1, 2, 4}
         assert gaps_of(receiver.counts()) == {"open": 0, "seen": 1, "mended": 0, "given_up": 1}
         assert receiver.blamed(publisher.peer_id) == []

@@ -146,7 +146,7 @@ async def test_chunks_that_do_not_add_up_blame_nobody_who_gave_true_ones(tmp_pat
 async def test_who_announces_what_it_does_not_have_loses_a_little(tmp_path: Path) -> None:
     async with opened(tmp_path) as (victim, _honest, false):
         await false.announce(bytes(100_000))
-        await until(lambda: victim.counts()["announced_given_up"] == 1)
+        await until(lambda: victim.counts()["announced_abandoned"] == 1)
         assert victim.blamed(false.peer_id) == [Reason.UNFETCHABLE]
         assert victim.counts()["announced_running"] == 0
 
@@ -159,7 +159,7 @@ async def test_who_announces_and_is_gone_is_not_blamed(tmp_path: Path) -> None:
         await false.announce(bytes(100_000))
         await until(lambda: victim.counts()["announced_running"] == 1)
         await false.host.disconnect(victim.peer_id)
-        await until(lambda: victim.counts()["announced_given_up"] == 1)
+        await until(lambda: victim.counts()["announced_abandoned"] == 1)
         assert victim.blamed(false.peer_id) == []
 
 

@@ -27,7 +27,7 @@ def test_the_newest_stands_first_and_the_same_again_is_one_row() -> None:
         log.note(refused(), signer=EVE, forwarder=EVE, at_ms=at_ms)
     log.note(refused(Reason.TOO_OLD), signer=ANN, forwarder=BEN, at_ms=2000)
     log.note(refused(), signer=EVE, forwarder=EVE, at_ms=3000)
-    assert [(one.reason, one.times, one.at_ms) for one in log.newest()] == [
+    assert [(one.reason, one.count, one.at_ms) for one in log.newest()] == [
         (Reason.BAD_SIGNATURE, 1001, 3000),
         (Reason.TOO_OLD, 1, 2000),
     ]

@@ -26,7 +26,7 @@ from shoal_p2p.ipc.doctor import diagnose
 
 BOOT = BootstrapSeen(address="/ip4/192.0.2.1/tcp/4001/p2p/X", latency_ms=20.0)
 DEAD = BootstrapSeen(address="/ip4/192.0.2.2/tcp/4001/p2p/Y", latency_ms=None, error="refused")
-BARRED = replace(DEAD, error="the peer has another swarm key", mends="--swarm-key FILE")
+BARRED = replace(DEAD, error="the peer has another swarm key", remedy="--swarm-key FILE")
 SEEN = OutsideSeen(
     peer_id="P",
     observed="/ip4/198.51.100.7/tcp/50000",
@@ -35,7 +35,7 @@ SEEN = OutsideSeen(
     clock_ahead_ms=40,
 )
 TOPIC = "/shoal/1/" + 64 * "a" + "/rollouts/0"
-WELL = Learning(state="ok", says="nothing wrong", drawn=9)
+WELL = Learning(state="ok", message="nothing wrong", external_sampled=9)
 TRAINER = TrainerView(state="training", learning=WELL)
 BUFFER = BufferTotals(groups=9, capacity_groups=4096)
 HEALTHY = Seen(
@@ -49,13 +49,13 @@ HEALTHY = Seen(
         buffer=BUFFER,
     ),
     facts=Facts(
-        listens=("/ip4/198.51.100.7/tcp/4001",),
+        listen_addresses=("/ip4/198.51.100.7/tcp/4001",),
         bootstraps=(BOOT,),
-        outside=(SEEN,),
-        subscribed={TOPIC: 4},
+        reachability=(SEEN,),
+        subscribers={TOPIC: 4},
         mesh_low=4,
         clock_limit_ms=120_000,
-        wants_others=True,
+        uses_external_groups=True,
         files_open=50,
         files_limit=65_536,
     ),
@@ -80,13 +80,13 @@ def only(seen: Seen, check: str) -> Finding:
 def test_healthy_node_has_nothing_to_do() -> None:
     findings = diagnose(HEALTHY)
     assert {f.state for f in findings} == {"ok"}
-    assert not any(f.do for f in findings)
+    assert not any(f.remedy for f in findings)
     looked_at = "peers bootstrap reachable observed transports clock mesh trainer learning buffer"
     assert [f.check for f in findings] == [*looked_at.split(), "disk", "files"]
 
 
 def outside(**changes: Any) -> dict[str, Any]:
-    return {"outside": (replace(SEEN, **changes),)}
+    return {"reachability": (replace(SEEN, **changes),)}
 
 
 class Case(NamedTuple):
@@ -104,14 +104,14 @@ class Case(NamedTuple):
 def mapped(state: str, **changes: Any) -> dict[str, Any]:
     """Return the state of a node that asked its router for a port, with no way in but a relay."""
     place = "/ip4/198.51.100.7/tcp/4001"
-    mapping = MappingSeen(state=state, place=place, error="no device")
+    mapping = MappingSeen(state=state, address=place, error="no device")
     hidden = {"relays": ("R",), **outside(reached=False)}
     return {**hidden, "reach": ReachSeen(mapping=mapping), **changes}
 
 
 WHY = "exit code 1: ValueError: odd; next start in 3 s"
-FULL = FullSeen(slots=8, let_go=12, refused=3, ago_s=4.0)
-FULL_BOOTSTRAP = (replace(DEAD, full_s=42.0),)
+FULL = FullSeen(slots=8, disconnected=12, refused=3, ago_s=4.0)
+FULL_BOOTSTRAP = (replace(DEAD, full_backoff_s=42.0),)
 ANNOUNCED = ReachSeen(announced=("/dns4/host.example/tcp/4001",))
 
 
@@ -124,15 +124,15 @@ ANNOUNCED = ReachSeen(announced=("/dns4/host.example/tcp/4001",))
         Case("bootstrap", "bad", {"bootstraps": (DEAD,), "peers": 0}),
         Case("bootstrap", "warn", {"bootstraps": (DEAD,)}),
         Case("bootstrap", "warn", {"bootstraps": (replace(BOOT, latency_ms=1500.0),)}),
-        Case("bootstrap", "warn", {"bootstraps": (BARRED,)}, do=BARRED.mends),
+        Case("bootstrap", "warn", {"bootstraps": (BARRED,)}, do=BARRED.remedy),
         # One that is full is not dead.
         Case("bootstrap", "ok", {"bootstraps": FULL_BOOTSTRAP}, "is full: it let this node go"),
         Case("bootstrap", "warn", {"bootstraps": FULL_BOOTSTRAP, "peers": 0}, "back in 42 s"),
         Case("full", "warn", {"full": FULL}, "12 peers were let go", "--max-connections"),
         Case("swarm key", "warn", {"key": KeyFile(file="swarm.key", problem="has another key")}),
         Case("swarm key", "ok", {"key": KeyFile(file="swarm.key")}),
-        Case("identity", "bad", {"identity_shared": True}, "another node", "identity.key"),
-        Case("reachable", "warn", {"outside": ()}),
+        Case("identity", "bad", {"duplicate_identity": True}, "another node", "identity.key"),
+        Case("reachable", "warn", {"reachability": ()}),
         Case("reachable", "warn", outside(dialled=False)),
         Case("reachable", "warn", outside(reached=False)),
         Case("reachable", "ok", {"relays": ("R",), **outside(reached=False)}, "through relays"),
@@ -146,21 +146,21 @@ ANNOUNCED = ReachSeen(announced=("/dns4/host.example/tcp/4001",))
         Case(
             "observed",
             "ok",
-            {"listens": ("/ip4/10.0.0.5/tcp/4001",)},
+            {"listen_addresses": ("/ip4/10.0.0.5/tcp/4001",)},
             "as 198.51.100.7, which is not one of its own",
             "address translation",
         ),
-        Case("transports", "bad", {"listens": ()}),
+        Case("transports", "bad", {"listen_addresses": ()}),
         Case("clock", "warn", outside(clock_ahead_ms=-9_000), "ahead of"),
         Case("clock", "warn", outside(clock_ahead_ms=9_000), "behind"),
         Case("clock", "bad", outside(clock_ahead_ms=3_600_000)),
         # One liar does not set it.
-        Case("clock", "ok", {"outside": (SEEN, SEEN, replace(SEEN, clock_ahead_ms=10**12))}),
-        Case("mesh", "warn", {"subscribed": {"t": 0}}),
-        Case("mesh", "bad", {"subscribed": {"t": 3}}),
-        Case("mesh", "warn", {"subscribed": {"t": 9}, "mesh": {"t": 3}}),
+        Case("clock", "ok", {"reachability": (SEEN, SEEN, replace(SEEN, clock_ahead_ms=10**12))}),
+        Case("mesh", "warn", {"subscribers": {"t": 0}}),
+        Case("mesh", "bad", {"subscribers": {"t": 3}}),
+        Case("mesh", "warn", {"subscribers": {"t": 9}, "mesh": {"t": 3}}),
         # Of everybody that is there.
-        Case("mesh", "ok", {"subscribed": {"t": 2}, "mesh": {"t": 2}}),
+        Case("mesh", "ok", {"subscribers": {"t": 2}, "mesh": {"t": 2}}),
         Case("trainer", "bad", {"trainer": TrainerView(state="broken")}),
         Case(
             "trainer",
@@ -172,7 +172,9 @@ ANNOUNCED = ReachSeen(announced=("/dns4/host.example/tcp/4001",))
         Case("trainer", "ok", {"trainer_error": WHY}, "training"),
         Case("trainer", "bad", {"trainer": TrainerView(state="paused", paused="no space left")}),
         Case("buffer", "warn", {"groups_received": 0}),
-        Case("sources", "warn", {"one_network": "most came by one"}, "most", "shoal debug block"),
+        Case(
+            "sources", "warn", {"dominant_network": "most came by one"}, "most", "shoal debug block"
+        ),
         Case("disk", "bad", {"disk": DiskView(full=True, free_bytes=50 * 1024**3)}),
         Case("disk", "warn", {"disk": DiskView(free_bytes=1024**3)}),
         Case("disk", "bad", {"disk": DiskView(free_bytes=1024**2)}),
@@ -183,36 +185,36 @@ ANNOUNCED = ReachSeen(announced=("/dns4/host.example/tcp/4001",))
 )
 def test_what_is_wrong_is_found_with_what_to_do(case: Case) -> None:
     found = only(changed(**case.changes), case.check)
-    assert (found.state, case.says in found.says) == (case.state, True), found
+    assert (found.state, case.says in found.message) == (case.state, True), found
     if case.do is None:
-        assert bool(found.do) == (case.state != "ok"), found
+        assert bool(found.remedy) == (case.state != "ok"), found
     else:
-        assert case.do in found.do and bool(case.do) == bool(found.do), found
-    assert "\n" not in found.says + found.do
+        assert case.do in found.remedy and bool(case.do) == bool(found.remedy), found
+    assert "\n" not in found.message + found.remedy
 
 
 def test_the_key_is_advised_only_where_it_may_be_the_cause() -> None:
     key = KeyFile(file="swarm.key")
     alone = changed(bootstraps=(DEAD,), peers=0)
-    assert "key" not in only(alone, "bootstrap").do
-    assert "swarm.key" in only(changed(alone, key=key), "bootstrap").do
-    assert "give the address" not in only(alone, "peers").do
+    assert "key" not in only(alone, "bootstrap").remedy
+    assert "swarm.key" in only(changed(alone, key=key), "bootstrap").remedy
+    assert "give the address" not in only(alone, "peers").remedy
 
 
 def test_a_meeting_point_seeks_nobody_and_says_how_others_come() -> None:
     alone = changed(peers=0, bootstraps=(), role="bootstrap")
-    assert "shoal invite" in only(alone, "peers").do
-    assert "--bootstrap" in only(changed(alone, role=None), "peers").do
+    assert "shoal invite" in only(alone, "peers").remedy
+    assert "--bootstrap" in only(changed(alone, role=None), "peers").remedy
 
 
 def test_who_has_loopback_only_is_not_told_to_listen_elsewhere() -> None:
-    facts = changed(listens=("/ip4/127.0.0.1/tcp/4001",))
-    advice = [f.do for f in diagnose(facts) if "loopback" in f.says]
+    facts = changed(listen_addresses=("/ip4/127.0.0.1/tcp/4001",))
+    advice = [f.remedy for f in diagnose(facts) if "loopback" in f.message]
     (do,) = advice
     assert do.startswith("--listen /ip4/0.0.0.0/tcp/4001, if they should; /ip6/::/tcp/4001")
-    (found,) = [f for f in diagnose(changed(facts, other_network=False)) if "loopback" in f.says]
-    assert "this machine has no network but loopback" in found.says
-    assert not found.do
+    (found,) = [f for f in diagnose(changed(facts, has_network=False)) if "loopback" in f.message]
+    assert "this machine has no network but loopback" in found.message
+    assert not found.remedy
 
 
 def test_a_bootstrap_peer_has_no_trainer_and_no_buffer() -> None:
@@ -222,14 +224,15 @@ def test_a_bootstrap_peer_has_no_trainer_and_no_buffer() -> None:
 
 SAID: dict[str, Any] = {
     "state": "bad",
-    "says": "own answers earn nothing (and 1 more)",
+    "message": "own answers earn nothing (and 1 more)",
     "rounds": 30,
-    "drawn": 0,
+    "external_sampled": 0,
     "findings": [
-        {"check": "nothing-earned", "state": "bad", "since": 30, "says": "own answers earn nothing",
-         "do": "a stronger model", "example": "asked “2+2?”, expected “4”"},
-        {"check": "all-cut", "state": "warn", "since": 10, "says": "all are cut",
-         "do": "--max-new-tokens", "example": ""},
+        {"check": "nothing-earned", "state": "bad", "since_round": 30,
+         "message": "own answers earn nothing", "remedy": "a stronger model",
+         "example": "asked “2+2?”, expected “4”"},
+        {"check": "all-cut", "state": "warn", "since_round": 10, "message": "all are cut",
+         "remedy": "--max-new-tokens", "example": ""},
     ],
 }  # fmt: skip
 
@@ -240,11 +243,13 @@ def told(said: Any) -> Seen:
 
 def test_the_doctor_says_what_the_trainer_says_of_its_learning() -> None:
     bad, warn = [one for one in diagnose(told(SAID)) if one.check == "learning"]
-    assert (bad.state, bad.do) == ("bad", "a stronger model")
-    assert bad.says == "own answers earn nothing, since round 30; asked “2+2?”, expected “4”"
-    assert (warn.state, warn.says) == ("warn", "all are cut, since round 10")
-    well = only(told({**SAID, "state": "ok", "findings": [], "says": "nothing wrong"}), "learning")
-    assert (well.state, well.says, well.do) == ("ok", "nothing wrong", "")
+    assert (bad.state, bad.remedy) == ("bad", "a stronger model")
+    assert bad.message == "own answers earn nothing, since round 30; asked “2+2?”, expected “4”"
+    assert (warn.state, warn.message) == ("warn", "all are cut, since round 10")
+    well = only(
+        told({**SAID, "state": "ok", "findings": [], "message": "nothing wrong"}), "learning"
+    )
+    assert (well.state, well.message, well.remedy) == ("ok", "nothing wrong", "")
 
 
 @pytest.mark.parametrize("said", [None, {}, [], "x", {"findings": 3}, {"state": "worse"}])
@@ -254,7 +259,7 @@ def test_a_trainer_of_another_version_has_no_finding(said: object) -> None:
 
 def test_groups_that_are_too_old_for_the_trainer_are_learning_lost() -> None:
     def lost(drawn: int = 0, too_old: int = 9, state: Any = "ok") -> Seen:
-        learning = replace(WELL, drawn=drawn, state=state)
+        learning = replace(WELL, external_sampled=drawn, state=state)
         return changed(
             trainer=replace(TRAINER, learning=learning),
             buffer=replace(BUFFER, dropped={"expired": too_old - 1, "too_old": 1}),
@@ -263,18 +268,20 @@ def test_groups_that_are_too_old_for_the_trainer_are_learning_lost() -> None:
 
     _, found = [one for one in diagnose(lost()) if one.check == "learning"]
     assert found.state == "warn"
-    assert "9 of 10 became too old" in found.says
+    assert "9 of 10 became too old" in found.message
     for well in (lost(drawn=3), lost(state="early"), lost(too_old=3)):
         assert only(well, "learning").state == "ok"
 
 
 def test_how_many_of_those_met_through_a_relay_are_direct() -> None:
-    reach = ReachSeen(direct=2, tried=3, relayed=1, many_doors=True)
+    reach = ReachSeen(direct_successes=2, direct_attempts=3, relayed=1, is_symmetric_nat=True)
     hidden = changed(relays=("R",), **outside(reached=False))
     found = only(changed(hidden, reach=reach), "direct")
-    assert "2 of 3 peers" in found.says
-    assert "1 go through one" in found.says
-    assert "shows each place another port" in found.says
-    assert "forwarded port" in found.do
-    assert not only(changed(hidden, reach=ReachSeen(direct=3, tried=3)), "direct").do
+    assert "2 of 3 peers" in found.message
+    assert "1 go through one" in found.message
+    assert "shows each place another port" in found.message
+    assert "forwarded port" in found.remedy
+    assert not only(
+        changed(hidden, reach=ReachSeen(direct_successes=3, direct_attempts=3)), "direct"
+    ).remedy
     assert not [f for f in diagnose(hidden) if f.check == "direct"]

@@ -29,7 +29,7 @@ CIRCUIT = own(f"/ip4/9.9.9.9/tcp/1/p2p/{RELAY}/p2p-circuit")
 
 def test_public_before_a_relay_before_a_home_network_before_loopback() -> None:
     ways = join_addresses(ME, (LOOPBACK, HOME, CIRCUIT, PUBLIC))
-    own_ways = [way for way in ways if way.whose == "self"]
+    own_ways = [way for way in ways if way.via == "self"]
     assert [way.address for way in own_ways] == [PUBLIC, CIRCUIT, HOME, LOOPBACK]
     assert [way.scope for way in own_ways] == ["public", "public", "private", "loopback"]
     assert [way.relayed for way in own_ways] == [False, True, False, False]
@@ -37,8 +37,8 @@ def test_public_before_a_relay_before_a_home_network_before_loopback() -> None:
 
 def test_the_relay_through_which_it_is_reached_is_a_way_without_it() -> None:
     relay, circuit = join_addresses(ME, (CIRCUIT,))
-    assert (relay.address, relay.whose, relay.relayed) == (BOOT, "relay", False)
-    assert (circuit.address, circuit.whose) == (CIRCUIT, "self")
+    assert (relay.address, relay.via, relay.relayed) == (BOOT, "relay", False)
+    assert (circuit.address, circuit.via) == (CIRCUIT, "self")
     (once, _) = join_addresses(
         ME, (CIRCUIT,), bootstraps=[BootstrapSeen(address=BOOT, latency_ms=3.0)]
     )
@@ -50,14 +50,14 @@ def test_a_port_that_a_router_hands_on_is_found_by_who_reached_it() -> None:
         ME, (HOME,), outside=[seen("/ip4/5.6.7.8/tcp/61234", 4001)], ports=(4001,)
     )
     assert [way.address for way in ways] == [PUBLIC, HOME]
-    assert ways[0].tried == "reached"
+    assert ways[0].dial_result == "reached"
 
 
 def test_what_peers_could_not_reach_comes_after_a_relay() -> None:
     outside = [seen("/ip4/5.6.7.8/tcp/61234")]
     ways = join_addresses(ME, (PUBLIC, CIRCUIT), outside=outside, ports=(4001,))
     assert [way.address for way in ways] == [BOOT, CIRCUIT, PUBLIC]
-    assert ways[2].tried == "failed"
+    assert ways[2].dial_result == "failed"
     # One who reached it is enough, and who has not tried says nothing.
     reached = [*outside, seen("/ip4/5.6.7.8/tcp/61234", 4001)]
     assert (
@@ -65,7 +65,9 @@ def test_what_peers_could_not_reach_comes_after_a_relay() -> None:
     )
     still = [*outside, *_silent()]
     assert join_addresses(ME, (PUBLIC, CIRCUIT), outside=still, ports=(4001,))[1].address == CIRCUIT
-    assert join_addresses(ME, (PUBLIC,), outside=_silent(), ports=(4001,))[0].tried == "untried"
+    assert (
+        join_addresses(ME, (PUBLIC,), outside=_silent(), ports=(4001,))[0].dial_result == "untried"
+    )
 
 
 def _silent() -> list[ReachabilityReport]:
@@ -77,10 +79,12 @@ def test_a_bootstrap_that_answers_is_a_way_and_one_that_does_not_is_none() -> No
     bootstraps = [
         BootstrapSeen(address=BOOT, latency_ms=3.0),
         BootstrapSeen(address=gone, latency_ms=None, error="away"),
-        BootstrapSeen(address="/dns4/a.example/tcp/1/p2p/" + RELAY, latency_ms=None, full_s=5.0),
+        BootstrapSeen(
+            address="/dns4/a.example/tcp/1/p2p/" + RELAY, latency_ms=None, full_backoff_s=5.0
+        ),
     ]
     ways = join_addresses(ME, (HOME,), bootstraps=bootstraps)
-    assert [(way.whose, way.scope) for way in ways] == [
+    assert [(way.via, way.scope) for way in ways] == [
         ("bootstrap", "public"),
         ("bootstrap", "public"),
         ("self", "private"),

@@ -55,7 +55,7 @@ def answer(challenge: m.JudgeChallenge, *, round: int = 10, **changes: Any) -> m
         round=round,
         policy_version=round,
         model_name="tiny",
-        draws_externals=True,
+        uses_external_groups=True,
     )
     return replace(made, **changes)
 
@@ -69,7 +69,7 @@ async def test_a_trainer_is_judged_through_its_node(tmp_path: Path) -> None:
             assert challenge == await eventually(client, m.JudgeAsk(), m.JudgeChallenge)
             task = judge.judge.desk.open_for(node.member.peer_id, 0.0).task
             [item] = make.real_worker().items([task])
-            given = answer(challenge, text=item.answer, draws_externals=False)
+            given = answer(challenge, text=item.answer, uses_external_groups=False)
             score = await eventually(client, given, m.JudgeScore)
             assert score == m.JudgeScore(score=1.0, number=1, family=task.family)
             assert score == await eventually(client, given, m.JudgeScore)  # told as often as asked

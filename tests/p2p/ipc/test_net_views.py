@@ -35,9 +35,9 @@ def test_the_doctor_finds_two_nodes_well(
     assert code == 0
     for check in ("peers", "bootstrap", "reachable", "observed", "clock", "mesh", "trainer"):
         assert found[check]["state"] == "ok", found[check]
-    assert one.address in found["bootstrap"]["says"]
-    assert "127.0.0.1" in found["observed"]["says"]
-    assert answer["facts"]["outside"][0]["reached"]
+    assert one.address in found["bootstrap"]["message"]
+    assert "127.0.0.1" in found["observed"]["message"]
+    assert answer["facts"]["reachability"][0]["reached"]
     text = debug.text(two, "doctor")
     assert "listens on /ip4/127.0.0.1/tcp/" in text
     assert "0 errors" in text

@@ -49,7 +49,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
             "state": "training",
             "round": 12,
             "reward_local": 0.25,
-            "reward_start": 0.125,
+            "reward_initial": 0.125,
             "groups_external_used": 5,
         }
         client.call(m.TrainerStatus(json=json.dumps(status)), m.Ok)
@@ -75,7 +75,7 @@ def test_status_has_every_key_that_programs_count_on(node: RunningNode, debug: D
     assert status["peer_id"] == node.node.member.peer_id
     assert status["addresses"] == list(node.node.member.host.listen_addrs())
     assert status["uptime_s"] > 0
-    assert (status["peers"], status["solo"]) == (0, True)
+    assert (status["peers"], status["is_isolated"]) == (0, True)
     assert status["mesh"] == dict.fromkeys(node.node.member.manifest.topics(), 0)
     assert status["round"] == 12
     assert status["groups_published"] == QUESTIONS
@@ -116,12 +116,12 @@ def test_the_buffer_by_publisher_and_draws_against_contributions(
     node: RunningNode, debug: Debug
 ) -> None:
     view = debug.shown(node, "buffer")
-    rows = {row["own"]: row for row in view["publishers"]}
+    rows = {row["is_local"]: row for row in view["publishers"]}
     own, peer = rows[True], rows[False]
-    assert own["groups"] == view["own_groups"] == QUESTIONS
+    assert own["groups"] == view["local_groups"] == QUESTIONS
     assert own["oldest_s"] >= own["newest_s"] >= 0
     assert peer["groups"] == view["leased"] == 1
-    assert (peer["received"], peer["draws"], peer["useful"]) == (1, 1, 1.0)
+    assert (peer["received"], peer["sampled"], peer["reward_spread"]) == (1, 1, 1.0)
     assert "this node" in debug.text(node, "buffer")
 
 
@@ -138,8 +138,8 @@ def test_what_was_refused_and_what_to_do(node: RunningNode, debug: Debug) -> Non
     old = replace(verdict(Reason.TOO_OLD), family="gcd_easy")
     for _ in range(3):
         guard.refusals.note(old, signer=eve, forwarder=ann, at_ms=wall_ms() - 5000)
-    (row,) = debug.shown(node, "refusals")["ring"]
-    assert (row["reason"], row["kind"], row["times"]) == ("too_old", "ignore", 3)
+    (row,) = debug.shown(node, "refusals")["recent"]
+    assert (row["reason"], row["kind"], row["count"]) == ("too_old", "ignore", 3)
     assert (row["signer"], row["forwarder"], row["family"]) == (eve, ann, "gcd_easy")
     said = debug.text(node, "refusals")
     assert "3 times: older than the swarm keeps (gcd_easy)" in said
@@ -161,7 +161,7 @@ def test_peers_of_a_node_alone(node: RunningNode, debug: Debug) -> None:
 
 def test_rollouts_show_question_answers_sender_and_reward(node: RunningNode, debug: Debug) -> None:
     rows = debug.shown(node, "rollouts")["rollouts"]
-    assert [row["own"] for row in rows] == [True] * QUESTIONS + [False]
+    assert [row["is_local"] for row in rows] == [True] * QUESTIONS + [False]
     theirs = rows[-1]
     at = coordinates(GCD, TRAIN_SEED_MIN + 99)
     assert theirs["question"] == make.real_worker().questions([at])[0]

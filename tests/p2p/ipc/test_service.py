@@ -55,7 +55,7 @@ async def test_what_peers_would_reject_is_refused_here(node: LocalNode) -> None:
         assert "\n" not in str(failure)
         assert not failure.retryable
     assert node.outbox.num_unsent == 0
-    assert node.buffer.stats(trio.current_time()).own_groups == 0
+    assert node.buffer.stats(trio.current_time()).local_groups == 0
     # The connection is as good as before.
     assert (await ask(client, make.publish(), m.PublishReply)).sequence == 1
     client.close()
@@ -88,7 +88,7 @@ async def test_external_groups_come_with_their_provenance(node: LocalNode) -> No
     reply = await ask(client, m.Sample(num_external=2), m.SampleReply)
     assert (reply.ready_local, reply.ready_external) == (0, 1)
     for item in reply.groups:
-        assert not item.own
+        assert not item.is_local
         assert item.published.policy == make.POLICY
         assert isinstance(item.published.group, RolloutGroup)
         assert item.network == where[item.published.group_id]

@@ -61,7 +61,7 @@ def test_a_game_is_shown_with_both_sides(node: RunningNode, tmp_path: Path, debu
     assert row["question"] == FIRST
     first, second = (one["turns"] for one in row["completions"])
     side = "higher" if secret % 6 + 1 < secret else "lower"
-    assert [(one["by"], one["text"]) for one in first] == [
+    assert [(one["role"], one["text"]) for one in first] == [
         ("policy", wrong),
         ("environment", f"It is {side}."),
         ("policy", "what?"),
@@ -69,7 +69,7 @@ def test_a_game_is_shown_with_both_sides(node: RunningNode, tmp_path: Path, debu
         ("policy", right),
         ("environment", "Right!"),
     ]
-    assert [one["text"] for one in second if one["by"] == "policy"] == [wrong, ""]
+    assert [one["text"] for one in second if one["role"] == "policy"] == [wrong, ""]
     text = debug.text(node, "rollouts", "--limit", "1")
     assert f"1. > {wrong}\n" in text and f"It is {side}.\n" in text
     assert "\\x1e" not in text
@@ -80,14 +80,14 @@ def _heard(node: RunningNode, spec: FamilySpec, *messages: str) -> tuple[str, ..
 
     async def played() -> tuple[str, ...]:
         ((turns,),) = await dialogue.of([games(spec, join_messages(messages))])
-        return tuple(one.text for one in turns or () if one.by == "environment")
+        return tuple(one.text for one in turns or () if one.role == "environment")
 
     return node.call(played)
 
 
 async def said(worker: InstantWorker, spec: FamilySpec, *texts: str) -> list[Any]:
     (found,) = await TranscriptBuilder(worker, [spec]).of([games(spec, *texts)])
-    return [one and [(turn.by, turn.text) for turn in one] for one in found]
+    return [one and [(turn.role, turn.text) for turn in one] for one in found]
 
 
 async def test_a_worker_that_fails_or_takes_too_long_leaves_the_policys_side(

@@ -147,10 +147,10 @@ async def test_the_doctor_sees_that_the_key_file_has_changed(tmp_path: Path) -> 
         await key.write_text(format_swarm_key(b"o" * 32))
         found = await seen()
         assert found.state == "warn"
-        assert str(key) in found.says
-        assert "start it again" in found.do
+        assert str(key) in found.message
+        assert "start it again" in found.remedy
         await key.unlink()
-        assert "cannot read the swarm key" in (await seen()).says
+        assert "cannot read the swarm key" in (await seen()).message
 
 
 async def test_what_is_printed_to_be_copied_names_the_key(tmp_path: Path) -> None:

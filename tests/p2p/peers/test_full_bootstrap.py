@@ -64,10 +64,10 @@ async def test_who_is_let_go_is_told_and_waits_and_both_doctors_say_why(tmp_path
             await until(waiting, patience_s=30.0)
             (gone, *_) = waiting()
             (seen,) = await findings(gone, "bootstrap")
-            assert "is full: it let this node go" in seen.says
+            assert "is full: it let this node go" in seen.message
             (seen,) = await findings(meeting, "full")
-            assert "peers were let go to make room" in seen.says
-            assert "--max-connections" in seen.do
+            assert "peers were let go to make room" in seen.message
+            assert "--max-connections" in seen.remedy
 
 
 async def findings(peer: NodeComponents | MeetingPoint, check: str) -> list[Finding]:

@@ -82,14 +82,14 @@ def test_two_nodes_behind_routers_exchange_batches_through_a_relay(
     assert relay["reservations"] == 2
     assert relay["bytes"] > 0
     found = finding(one, "reachable")
-    assert (found["state"], "1 relay" in found["says"]) == ("ok", True), found
+    assert (found["state"], "1 relay" in found["message"]) == ("ok", True), found
     wait_for(
         lambda: any("stays behind its relay" in node.log for node in (one, two)),
         PATIENCE_S,
         "one to say so",
     )
     assert not (is_direct(one, two) or is_direct(two, one))
-    assert "not one of its own" in finding(one, "observed")["says"]
+    assert "not one of its own" in finding(one, "observed")["message"]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_two_nodes_behind_cone_routers_become_direct(
         )
     boot.wait_status(lambda s: s["relay"]["circuits"] == 0, "the circuit to end")
     assert any("is reached directly" in node.log for node in (one, two))
-    assert any(finding(node, "direct")["says"].startswith("1 of 1") for node in (one, two))
+    assert any(finding(node, "direct")["message"].startswith("1 of 1") for node in (one, two))
     exchange(one, two)
 
 
@@ -127,8 +127,8 @@ def test_a_router_that_forwards_ports_lets_others_in(internet: nat.Internet, sta
     two = hidden(stage, internet, "two", boot)
     wait_for(lambda: address_of(two, one), PATIENCE_S, "the two to meet")
     assert address_of(two, one) == place
-    assert "a port" not in finding(one, "reachable")["do"]
-    assert "peers get in by it" in finding(one, "port mapping")["says"]
+    assert "a port" not in finding(one, "reachable")["remedy"]
+    assert "peers get in by it" in finding(one, "port mapping")["message"]
     one.stop()
     assert f"dport {port}" not in internet.forwards()
 
@@ -157,4 +157,4 @@ def test_without_a_relay_they_meet_by_the_bootstrap_only_and_are_told_so(
     assert address_of(two, one) is None
     found = finding(one, "reachable")
     assert found["state"] == "warn"
-    assert "docs/reach.md" in found["do"]
+    assert "docs/reach.md" in found["remedy"]

@@ -32,11 +32,11 @@ def test_who_contributes_and_who_is_silent() -> None:
         standings=standings,
         now=0.0,
     )
-    assert [(p.peer_id, p.groups, p.received, p.draws, p.connected) for p in made.publishers] == [
+    assert [(p.peer_id, p.groups, p.received, p.sampled, p.connected) for p in made.publishers] == [
         (ANN, 7, 30, 5, True),
         (BOB, 0, 10, 1, False),
         (EVE, 0, 0, 0, True),
     ]
     assert [p.weight for p in made.publishers] == [1.0, 0.25, 1.0]
-    assert made.publishers[0].useful == pytest.approx(0.5, abs=0.01)
-    assert made.publishers[1].useful is None
+    assert made.publishers[0].reward_spread == pytest.approx(0.5, abs=0.01)
+    assert made.publishers[1].reward_spread is None

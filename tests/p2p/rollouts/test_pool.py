@@ -94,8 +94,8 @@ async def test_a_restart_brings_back_own_and_other_groups_with_their_age(tmp_pat
         assert node.pool.groups_received == 2
     async with start(tmp_path) as node:
         after = node.buffer.stats(trio.current_time())
-        assert (after.groups, after.own_groups) == (before.groups, before.own_groups) == (2, 1)
-        assert (after.bytes, after.own_bytes) == (before.bytes, before.own_bytes)
+        assert (after.groups, after.local_groups) == (before.groups, before.local_groups) == (2, 1)
+        assert (after.bytes, after.local_bytes) == (before.bytes, before.local_bytes)
         # What is restored has not just been received: its age goes on.
         for item, earlier in zip(all_here(node), received, strict=True):
             assert item.received_at == pytest.approx(earlier, abs=5.0)

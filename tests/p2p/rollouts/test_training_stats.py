@@ -35,7 +35,7 @@ MINUTE = 60_000
 def group(by: PeerId = ANN, signal: float = 2.0, why: str = "", **other: object) -> m.GroupOutcome:
     given: dict[str, Any] = {"model": "tiny", "family": "gcd", "reward": 0.5, "tokens": 10, **other}
     return m.GroupOutcome(
-        group_id=GroupId(b""), publisher=by, signal=signal, why_unused=why, **given
+        group_id=GroupId(b""), publisher=by, signal=signal, skip_reason=why, **given
     )
 
 
@@ -51,14 +51,14 @@ def test_signal_is_what_was_trained_on() -> None:
     ledger.take(1, [group(), group(signal=0.0, why="no_reward"), group(OWN, 1.0)], now_ms=NOW_MS)
     assert [one.peer_id for one in ledger.publishers(NOW_MS)] == [ANN, ME]
     ann = row(ledger, ANN, NOW_MS + 1500)
-    assert (ann.looked_at, ann.trained, ann.signal) == (2, 1, 2.0)
-    assert (ann.model, ann.reward, ann.last_s) == ("tiny", 0.5, 1.5)
-    assert row(ledger, ME).own is True
+    assert (ann.groups_seen, ann.groups_trained, ann.signal) == (2, 1, 2.0)
+    assert (ann.model, ann.reward, ann.last_trained_s) == ("tiny", 0.5, 1.5)
+    assert row(ledger, ME).is_local is True
     assert replace(ledger.lately(NOW_MS), window_s=0) == LastHour(
-        others_signal_share=round(2 / 3, 4),
-        groups_own=1,
-        groups_others=1,
-        tokens_others=10,
+        external_signal_share=round(2 / 3, 4),
+        groups_local=1,
+        groups_external=1,
+        tokens_external=10,
     )
 
 
@@ -66,10 +66,10 @@ def test_lately_is_an_hour() -> None:
     ledger = TrainingStats(ME)
     ledger.take(1, [group(), group()], now_ms=NOW_MS)
     ledger.take(2, [group()], now_ms=NOW_MS + 20 * MINUTE)
-    assert row(ledger, ANN).trained == 3
-    assert ledger.lately(NOW_MS + 25 * MINUTE).groups_others == 3
-    assert ledger.lately(NOW_MS + 65 * MINUTE).groups_others == 1
-    assert ledger.lately(NOW_MS + 3 * 60 * MINUTE).others_signal_share is None
+    assert row(ledger, ANN).groups_trained == 3
+    assert ledger.lately(NOW_MS + 25 * MINUTE).groups_external == 3
+    assert ledger.lately(NOW_MS + 65 * MINUTE).groups_external == 1
+    assert ledger.lately(NOW_MS + 3 * 60 * MINUTE).external_signal_share is None
 
 
 @given(st.integers(0, 2 * MINUTE), st.integers(0, 3 * MINUTE))
@@ -88,8 +88,8 @@ def test_a_round_that_is_played_again_counts_once() -> None:
     for number in range(1, 6):
         ledger.take(number, [group(), group(BEN, 1.0)], now_ms=NOW_MS)
     ledger.take(3, [group(signal=7.0)], now_ms=NOW_MS)  # killed after 2 was saved
-    assert (row(ledger, ANN).trained, row(ledger, ANN).signal) == (3, 11.0)
-    assert (row(ledger, BEN).trained, row(ledger, BEN).signal) == (2, 2.0)
+    assert (row(ledger, ANN).groups_trained, row(ledger, ANN).signal) == (3, 11.0)
+    assert (row(ledger, BEN).groups_trained, row(ledger, BEN).signal) == (2, 2.0)
     assert ledger.round == 3
 
 
@@ -108,7 +108,7 @@ def test_families_are_of_own_questions_at_first_and_lately() -> None:
         ledger.take(number, [group(OWN, reward=reward), group(reward=0.0)], now_ms=NOW_MS)
     (family,) = ledger.families()
     assert (family.name, family.groups) == ("gcd", 200)
-    assert family.reward_start == pytest.approx((1 + FAMILY_GROUPS) / 400, abs=1e-4)
+    assert family.reward_initial == pytest.approx((1 + FAMILY_GROUPS) / 400, abs=1e-4)
     assert family.reward == pytest.approx((401 - FAMILY_GROUPS) / 400, abs=1e-4)
 
 
@@ -155,7 +155,7 @@ def test_a_damaged_file_is_refused_whole(text: str) -> None:
     ledger.take(5, [group()], now_ms=NOW_MS)
     with pytest.raises(ValueError):
         ledger.restore(text)
-    assert row(ledger, ANN).trained == 1
+    assert row(ledger, ANN).groups_trained == 1
 
 
 def test_what_is_left_is_what_there_was(tmp_path: Path) -> None:
@@ -199,4 +199,4 @@ async def test_a_round_is_on_disk_within_twenty_seconds_and_there_after_a_restar
     async with trio.open_nursery() as nursery:
         await nursery.start(keep_ledger, again, KeptFile(tmp_path / LEDGER_FILE, in_thread=at_once))
         nursery.cancel_scope.cancel()
-    assert (again.round, row(again, ANN).trained) == (2, 2)
+    assert (again.round, row(again, ANN).groups_trained) == (2, 2)

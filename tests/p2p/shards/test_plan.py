@@ -193,11 +193,11 @@ def test_whatever_happens_it_listens_to_something_within_its_bounds(
 def test_demand_is_what_a_round_wants_times_rounds_and_waste() -> None:
     meter = DemandMeter(external=4, oversample=8)
     for second in range(120):
-        status = {"round": second // 2, "external_drawn": 30 * second, "groups_external_used": 10}
+        status = {"round": second // 2, "external_sampled": 30 * second, "groups_external_used": 10}
         wanted = demand_of(meter, status, float(second))
     assert wanted == pytest.approx(4 * 8 * 0.5, rel=0.05), "waste is bounded by oversample"
     for second in range(120, 400):
-        status = {"round": second // 2, "external_drawn": 3, "groups_external_used": 2}
+        status = {"round": second // 2, "external_sampled": 3, "groups_external_used": 2}
         wanted = demand_of(meter, status, float(second))
     assert wanted == pytest.approx(4 * 1.5 * 0.5, rel=0.05)
 
@@ -208,6 +208,6 @@ def test_a_trainer_that_starts_again_or_says_nonsense_does_no_harm() -> None:
         demand_of(meter, {"round": 100 + second}, float(second))
     assert demand_of(meter, {"round": 3}, 60.0) > 0
     assert demand_of(meter, {"round": 4}, 61.0) == pytest.approx(4.0, rel=0.1)
-    garbage: list[dict[str, object]] = [{}, {"round": "x"}, {"external_drawn": []}, {"round": -5}]
+    garbage: list[dict[str, object]] = [{}, {"round": "x"}, {"external_sampled": []}, {"round": -5}]
     for nonsense in garbage:
         assert demand_of(meter, nonsense, 62.0) >= 0

@@ -158,7 +158,7 @@ def test_a_server_that_does_not_follow_is_asked_nothing_until_it_does(
         else:
             name = ""
         assert stamps(asked(one, policy, 0)) == {0}
-        assert one.server_difference is not None and one.server_difference < 1e-4
+        assert one.server_logp_difference is not None and one.server_logp_difference < 1e-4
         if not name:
             name, server.change_probe = lie(rng)
         stir(policy, seed + 1000)
@@ -168,7 +168,7 @@ def test_a_server_that_does_not_follow_is_asked_nothing_until_it_does(
         said = "".join(one.getMessage() for one in caplog.records if "following" in one.name)
         assert "does not follow the policy" in said or "no usable log-probabilities" in said
         assert "this round has the groups of others alone" in said and "\n" not in said
-        json.dumps(one.server_difference, allow_nan=False)
+        json.dumps(one.server_logp_difference, allow_nan=False)
         server.taken, server.change_probe = (lambda _had, given: given), (lambda reply: reply)
         groups = asked(one, policy, 1)
         assert stamps(groups) == {1} and off(policy, groups) < 1e-4

@@ -131,8 +131,10 @@ def test_whole_weights_of_a_tied_model_follow(dtype: str, most: float, tmp_path:
         for version in range(4):
             groups = ask(one, policy, version)
             assert len(groups) == 2 and stamps(groups) == {version}
-            print(f"whole, {dtype}, version {version}: {one.server_difference:.1e} nats a token")
-            assert one.server_difference is not None and one.server_difference < most
+            print(
+                f"whole, {dtype}, version {version}: {one.server_logp_difference:.1e} nats a token"
+            )
+            assert one.server_logp_difference is not None and one.server_logp_difference < most
             assert off(policy, groups) < 10 * most
             stir(policy, version)
 
@@ -148,8 +150,8 @@ def test_adapters_follow(tmp_path: Path) -> None:
             stir(policy, version)
             groups = ask(one, policy, version)
             assert len(groups) == 2 and stamps(groups) == {version}
-            print(f"adapters, version {version}: {one.server_difference:.1e} nats a token")
-            assert one.server_difference is not None and one.server_difference < 1e-4
+            print(f"adapters, version {version}: {one.server_logp_difference:.1e} nats a token")
+            assert one.server_logp_difference is not None and one.server_logp_difference < 1e-4
             assert off(policy, groups) < 1e-3
 
 
@@ -193,9 +195,9 @@ def test_whole_weights_follow_a_server_that_dies_and_comes_back(
         assert len(ask(stale, policy, 1)) == 2, "these are the weights that it has"
         stir(policy, 1)
         assert ask(stale, policy, 2) == []
-        print(f"stale: {stale.server_difference:.1e} nats a token")
-        assert stale.server_difference is not None
-        assert stale.server_difference > MOST_DIFFERENCE
+        print(f"stale: {stale.server_logp_difference:.1e} nats a token")
+        assert stale.server_logp_difference is not None
+        assert stale.server_logp_difference > MOST_DIFFERENCE
         assert "does not follow the policy" in caplog.text
         assert stamps(ask(one, policy, 2)) == {2}, "the right folder, the right weights"
 
@@ -207,7 +209,7 @@ def test_a_trainer_learns_from_its_answers_as_from_another_s(tmp_path: Path) -> 
     with vllm(write_tied(tmp_path), tmp_path / "log") as base_url:
         rounds = trained(served_flags("openai", base_url, *more))
     print(f"openai: {[row['tokens_generated'] for row in rounds]} tokens")
-    assert all(row["server_difference"] is None for row in rounds), "it does not follow"
+    assert all(row["server_logp_difference"] is None for row in rounds), "it does not follow"
 
 
 class AsTransformersWrites:
@@ -237,13 +239,13 @@ def test_a_server_that_keeps_a_tied_matrix_is_refused(tmp_path: Path) -> None:
         assert len(ask(one, policy, 0)) == 2
         stir(policy, 1)
         groups = ask(one, policy, 1)
-        print(f"one name, version 1: {one.server_difference:.1e} nats a token")
-        assert one.server_difference is not None
-        follows = one.server_difference < 1e-4 and off(policy, groups) < 1e-3
-        assert follows or (one.server_difference > MOST_DIFFERENCE and groups == [])
+        print(f"one name, version 1: {one.server_logp_difference:.1e} nats a token")
+        assert one.server_logp_difference is not None
+        follows = one.server_logp_difference < 1e-4 and off(policy, groups) < 1e-3
+        assert follows or (one.server_logp_difference > MOST_DIFFERENCE and groups == [])
         one = following(policy, base_url, WholePusher(http(base_url), tmp_path, "whole"))
         assert off(policy, ask(one, policy, 1)) < 1e-3, "as soon as both are named"
-        print(f"both names, version 1: {one.server_difference:.1e} nats a token")
+        print(f"both names, version 1: {one.server_logp_difference:.1e} nats a token")
 
 
 def write_tied(folder: Path) -> Path:

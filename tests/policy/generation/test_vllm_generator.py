@@ -204,4 +204,4 @@ def test_a_trainer_learns_from_a_server_that_follows(model: str) -> None:
         rounds = trained(served_flags("vllm", server.base_url, *more))
         assert len(server.questions) == 4
         assert Path("d/served").is_dir()
-    assert all(row["server_difference"] < 1e-4 for row in rounds)
+    assert all(row["server_logp_difference"] < 1e-4 for row in rounds)

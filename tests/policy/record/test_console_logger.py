@@ -88,8 +88,8 @@ def test_without_a_node_nobody_knows_how_many_peers() -> None:
 
 def doing(seconds: float, *, done: int = 12) -> PhaseProgress:
     left = seconds * (32 - done) / done
-    progress = Progress(round=1, done=done, of=32, seconds=seconds, left_s=left)
-    return PhaseProgress(phase=Phase.ANSWERING, progress=progress)
+    progress = Progress(round=1, done=done, total=32, elapsed_s=seconds, remaining_s=left)
+    return PhaseProgress(phase=Phase.GENERATING, progress=progress)
 
 
 def test_a_phase_that_takes_long_is_told_every_so_often() -> None:
@@ -98,7 +98,7 @@ def test_a_phase_that_takes_long_is_told_every_so_often() -> None:
     for clock.now in range(61):
         made.hear(doing(clock.now))
     lines = output.getvalue().splitlines()
-    assert lines[0] == "round 1: answering, 12 of 32, for 10.0 s, ~16.7 s left"
+    assert lines[0] == "round 1: generating, 12 of 32, for 10.0 s, ~16.7 s left"
     assert len(lines) == 60 // PHASE_EVERY_SECONDS
 
 

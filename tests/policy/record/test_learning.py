@@ -63,8 +63,8 @@ def test_what_is_wrong_is_said_in_time_and_nothing_else_is(
     seen = found(learning, course.play(by))
     assert set(seen) == {check}
     for one in learning.findings():
-        assert one.do
-        assert "\n" not in one.says + one.do
+        assert one.remedy
+        assert "\n" not in one.message + one.remedy
 
 
 def test_a_course_that_earns_seldom_earns_something() -> None:
@@ -117,15 +117,15 @@ def test_before_there_is_enough_it_says_so() -> None:
     assert learning.view().state == "early"
     found(learning, Course(own=steady(0.0)).play(ROUNDS - 1))
     assert learning.view().state == "early"
-    assert "29 rounds" in learning.view().says
+    assert "29 rounds" in learning.view().message
 
 
 def test_counts_say_why_others_are_passed_over() -> None:
     learning = TrainingHistory()
     found(learning, Course(own=steady(0.5), used=0.0, drawn=8).play(ROUNDS))
     (one,) = learning.findings()
-    assert "of 240 looked at in 30 rounds 0 were trained on; 240 earned nothing" in one.says
-    assert "shoal debug rollouts" in one.do
+    assert "of 240 looked at in 30 rounds 0 were trained on; 240 earned nothing" in one.message
+    assert "shoal debug rollouts" in one.remedy
 
 
 def test_an_answer_is_shown_with_what_to_do_about_it() -> None:
@@ -140,7 +140,7 @@ def test_an_answer_is_shown_with_what_to_do_about_it() -> None:
     assert not learning.wants_example
     (one,) = learning.findings()
     assert "2+2?" in one.example
-    assert "instructions" in one.do
+    assert "instructions" in one.remedy
     found(learning, Course(own=steady(0.0), used=1.0).play(ROUNDS, start=ROUNDS))
     assert learning.wants_example, "after as many rounds as are judged together, a newer one"
 

@@ -29,20 +29,20 @@ def test_the_figures_of_completions_are_fields_of_a_round_and_all_of_their_kind(
 def test_counters_add_up() -> None:
     progress = RunCounters()
     progress.add(record(1, 0.5, groups_external=3, groups_local=4, tokens_generated=10))
-    progress.add(record(2, 0.25, groups_external=1, external_drawn=7, tokens_generated=5))
+    progress.add(record(2, 0.25, groups_external=1, external_sampled=7, tokens_generated=5))
     assert progress.groups_external_used == 4
     assert progress.groups_local_used == 5
-    assert progress.external_drawn == 8
+    assert progress.external_sampled == 8
     assert progress.tokens_generated == 15
 
 
 def test_start_and_now_are_the_first_and_the_latest_rounds() -> None:
     progress = RunCounters()
-    assert progress.reward_start is None
+    assert progress.reward_initial is None
     assert progress.reward_now is None
     for number in range(3 * WINDOW):
         progress.add(record(number, float(number)))
-    assert progress.reward_start == pytest.approx((WINDOW - 1) / 2)
+    assert progress.reward_initial == pytest.approx((WINDOW - 1) / 2)
     assert progress.reward_now == pytest.approx(2 * WINDOW + (WINDOW - 1) / 2)
     assert len(progress.first_rewards) == len(progress.last_rewards) == WINDOW
 

@@ -25,14 +25,14 @@ def test_a_node_that_only_generates_says_nothing_of_training() -> None:
     trains, generates = heard(), heard(trains=False)
     assert (trains["model"], trains["reward_local"]) == ("tiny", 0.5)
     assert {name for name in trains if trains[name] != generates[name]} == {
-        *("groups_external_used", "groups_local_used", "external_drawn")
+        *("groups_external_used", "groups_local_used", "external_sampled")
     }
-    assert generates["external_drawn"] is None
+    assert generates["external_sampled"] is None
 
 
 def test_it_says_what_is_being_done() -> None:
     assert (heard()["phase"], heard()["progress"]) == (None, None)
-    progress = Progress(round=1, done=12, of=32, seconds=24.0, left_s=40.0)
-    found = heard(doing=PhaseProgress(phase=Phase.ANSWERING, progress=progress))
-    assert found["phase"] == "answering"
+    progress = Progress(round=1, done=12, total=32, elapsed_s=24.0, remaining_s=40.0)
+    found = heard(doing=PhaseProgress(phase=Phase.GENERATING, progress=progress))
+    assert found["phase"] == "generating"
     assert found["progress"] == to_json(progress)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from shoal_ipc import messages as m
-from shoal_ipc.unused import Unused
+from shoal_ipc.skip_reason import SkipReason
 from shoal_policy.node.link import NodeLink
 from shoal_policy.rollouts import Question
 from shoal_policy.round import external
@@ -41,7 +41,8 @@ class Buffer(NodeLink):
         for one in ids:
             self._on_lease[one] = self._ready.pop(one)
         return tuple(
-            m.SampledGroup(published=self._on_lease[one], own=False, network="n") for one in ids
+            m.SampledGroup(published=self._on_lease[one], is_local=False, network="n")
+            for one in ids
         )
 
     def end_leases(
@@ -137,12 +138,12 @@ def test_what_the_own_judge_has_not_graded_waits_or_is_dropped_and_weighs_nobody
     tasks.ungraded |= {one.group.task: MissingReward.FAILED for one in fails}
     told = [rounds.play(number, number) for number in range(1, ROUNDS + 1)]
     waiting, failed = ({one.group_id for one in some} for some in (waits, fails))
-    ends = [one.why_unused for each in told for one in each.learnt if one.group_id in failed]
-    assert (len(ends), set(ends)) == (len(failed & set(link.drawn)), {Unused.UNJUDGED})
+    ends = [one.skip_reason for each in told for one in each.learnt if one.group_id in failed]
+    assert (len(ends), set(ends)) == (len(failed & set(link.drawn)), {SkipReason.UNSCORED})
     assert len(link.drawn) > len(set(link.drawn))  # what waits is drawn again
     assert all(link.drawn.count(one) <= 1 for one in failed)
     assert not (waiting | failed) & set(link.reported)
-    num_left = sum(one.record.external_unjudged for one in told)
+    num_left = sum(one.record.external_unscored for one in told)
     assert num_left == sum(one in waiting | failed for one in link.drawn) > 0
     for one in waits:
         del tasks.ungraded[one.group.task]

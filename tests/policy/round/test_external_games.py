@@ -44,7 +44,7 @@ class OneGroup(NodeLink):
     def __init__(self, group: RolloutGroup) -> None:
         super().__init__(None)
         self._left: Sequence[m.SampledGroup] = [
-            m.SampledGroup(published=case.published(group, "peer"), own=False, network="n")
+            m.SampledGroup(published=case.published(group, "peer"), is_local=False, network="n")
         ]
 
     def sample(self, count: int) -> tuple[m.SampledGroup, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from shoal_ipc.unused import UNUSED_SAYS, Unused, unused_says
+from shoal_ipc.skip_reason import SKIP_REASON_TEXTS, SkipReason, skip_reason_text
 from shoal_policy.choice.advantage import group_advantages
 from shoal_policy.node.link import NodeLink
 from tests.policy import training_cases as case
@@ -27,17 +27,17 @@ def test_a_round_tells_whom_it_learnt_from(node: NodeThread, link: NodeLink) -> 
     link.drain()
     found = ledger(node)
     signal = sum(map(abs, group_advantages((0.0, 1.0, 0.0, 1.0))))
-    assert found[good].trained == found[good].looked_at == 2
+    assert found[good].groups_trained == found[good].groups_seen == 2
     assert found[good].signal == pytest.approx(2 * signal, abs=1e-3)
-    assert (found[flat].trained, found[flat].looked_at) == (0, 1)
+    assert (found[flat].groups_trained, found[flat].groups_seen) == (0, 1)
     me = node.node.identity.peer_id
-    assert (found[me].own, found[me].trained) == (True, 2)
+    assert (found[me].is_local, found[me].groups_trained) == (True, 2)
     lately = node.node.live.learning.lately(wall_ms())
-    assert lately.groups_others == 2
-    assert lately.tokens_others > 0
+    assert lately.groups_external == 2
+    assert lately.tokens_external > 0
     by_publisher = {r.group.publisher: r for r in node.node.recent.after(0, limit=99)}
     assert by_publisher[good].used is True
-    assert (by_publisher[flat].used, by_publisher[flat].why_unused) == (False, "no_reward")
+    assert (by_publisher[flat].used, by_publisher[flat].skip_reason) == (False, "no_reward")
     assert by_publisher[me].used is True
 
 
@@ -49,7 +49,7 @@ def test_own_groups_that_are_not_needed_are_only_looked_at(
     rounds.play(1, 0)
     link.drain()
     found = ledger(node)[node.node.identity.peer_id]
-    assert (found.looked_at, found.trained) == (3, 1)
+    assert (found.groups_seen, found.groups_trained) == (3, 1)
 
 
 def test_a_round_that_is_not_finite_has_learnt_nothing(node: NodeThread, link: NodeLink) -> None:
@@ -60,10 +60,10 @@ def test_a_round_that_is_not_finite_has_learnt_nothing(node: NodeThread, link: N
     rounds = case.rounds(policy, case.SteeredTasks(), link, local=0, external=1)
     rounds.play(1, 0)
     link.drain()
-    assert ledger(node)[publisher].trained == 0
+    assert ledger(node)[publisher].groups_trained == 0
 
 
 def test_every_word_has_its_sentence() -> None:
-    assert set(UNUSED_SAYS) == set(Unused)
-    assert unused_says("copy") == "a copy of what was trained on"
-    assert unused_says("of another version") == unused_says("") == ""
+    assert set(SKIP_REASON_TEXTS) == set(SkipReason)
+    assert skip_reason_text("duplicate") == "a copy of what was trained on"
+    assert skip_reason_text("of another version") == skip_reason_text("") == ""

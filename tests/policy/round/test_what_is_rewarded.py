@@ -120,7 +120,7 @@ def hostile_group(rng: random.Random, name: str, number: int) -> RolloutGroup:
 
 def sampled(group: RolloutGroup, number: int) -> m.SampledGroup:
     published = case.published(group, f"peer{number}")
-    return m.SampledGroup(published=published, own=False, network=f"n{number}")
+    return m.SampledGroup(published=published, is_local=False, network=f"n{number}")
 
 
 def config_of(strategy: str, loss: str) -> RoundConfig:

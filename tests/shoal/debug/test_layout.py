@@ -119,8 +119,8 @@ def test_a_long_question_is_wrapped_on_a_terminal_and_one_line_elsewhere() -> No
 FINDING = Finding(
     check="bootstrap",
     state="bad",
-    says="none answers: " + "/ip4/203.0.113.7/tcp/4001 refuses this node's key, " * 3,
-    do="give the key of that swarm with --swarm-key, or ask for an invitation " * 2,
+    message="none answers: " + "/ip4/203.0.113.7/tcp/4001 refuses this node's key, " * 3,
+    remedy="give the key of that swarm with --swarm-key, or ask for an invitation " * 2,
 )
 ROLLOUT = Rollout(
     number=2440,
@@ -154,6 +154,6 @@ def test_the_numbers_of_a_long_question_are_shown() -> None:
     question = (
         "Your task is to convert a number between two bases. " * 4 + "Convert 1011 to base 7."
     )
-    rollout = Rollout(number=1, family="base_conversion", own=True, round=3, question=question)
+    rollout = Rollout(number=1, family="base_conversion", is_local=True, round=3, question=question)
     lines = printed(VIEWS["rollouts"].show, RolloutsView(rollouts=(rollout,)), 80)
     assert "Convert 1011 to base 7." in " ".join(line.strip() for line in lines)

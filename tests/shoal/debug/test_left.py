@@ -45,15 +45,15 @@ def test_watch_says_what_was_so_and_when(
     assert main(["watch", "--data-dir", str(folder), "--json"]) == 3
     shown = json.loads(capsys.readouterr().out)
     check("watch", shown)
-    assert f"until {local_time(at_ms)}, 25% of the" in shown["worth"]["says"]
-    assert shown["worth"]["lately"]["groups_others"] == ROUNDS
-    assert (shown["learning"]["round"], shown["learning"]["reward_own"]) == (ROUNDS, 0.25)
-    assert {(one["mine"], one["trained"]) for one in shown["publishers"]} == {
+    assert f"until {local_time(at_ms)}, 25% of the" in shown["benefit"]["message"]
+    assert shown["benefit"]["last_hour"]["groups_external"] == ROUNDS
+    assert (shown["learning"]["round"], shown["learning"]["reward_local"]) == (ROUNDS, 0.25)
+    assert {(one["is_local"], one["groups_trained"]) for one in shown["publishers"]} == {
         (True, ROUNDS),
         (False, ROUNDS),
     }
-    assert abs(shown["right"]["down_since_unix"] - at_ms / 1000) < 60
-    again, ledger = (one["command"] for one in shown["now"])
+    assert abs(shown["health"]["down_since_unix"] - at_ms / 1000) < 60
+    again, ledger = (one["command"] for one in shown["next_steps"])
     assert " debug ledger --last --data-dir " in ledger, "and none for the status that it left not"
     assert " node --data-dir " in again
     assert main(["watch", "--data-dir", str(folder)]) == 3

@@ -61,7 +61,7 @@ def test_rows_hold_question_rewards_and_provenance(
     check("export", report)
     assert (report["groups"], report["publishers"], report["damaged_batches"]) == (3, 2, 1)
     rows = rows_of(out)
-    assert [row["own"] for row in rows] == [True, True, False]
+    assert [row["is_local"] for row in rows] == [True, True, False]
     for row in rows:
         assert row["question"] == make.real_question(row["seed"] - TRAIN_SEED_MIN)
         assert len(row["rewards"]) == len(row["completions"])

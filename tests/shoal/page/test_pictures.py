@@ -58,7 +58,9 @@ def _has_learnt(node: ShoalProcess) -> bool:
     status, ledger = node.view(), node.view("ledger")
     if status is None or ledger is None or status["round"] < ROUNDS:
         return False
-    trained = [one["trained"] for one in ledger["publishers"] if one["peer_id"] != node.peer_id]
+    trained = [
+        one["groups_trained"] for one in ledger["publishers"] if one["peer_id"] != node.peer_id
+    ]
     return sum(count >= TRAINED for count in trained) == 2
 
 

@@ -25,18 +25,18 @@ STATUS: dict[str, Any] = {
     "swarm": {"name": "shoal", "digest": "41" * 32},
     "uptime_s": 56.8,
     "peers": 2,
-    "solo": False,
+    "is_isolated": False,
     "round": 23,
     "verdicts": {"accept": 90, "ignore": {"duplicate": 3}, "reject": {"bad_signature": 2}},
     "trainer": {
         "state": "training",
         "reward_local": 0.36,
-        "reward_start": 0.31,
-        "phase": "answering",
-        "progress": {"round": 24, "done": 3, "of": 8, "seconds": 2.5, "left_s": 4.1},
+        "reward_initial": 0.31,
+        "phase": "generating",
+        "progress": {"round": 24, "done": 3, "total": 8, "elapsed_s": 2.5, "remaining_s": 4.1},
         "held_out": {"round": 20, "pass@1": 0.25},
         "last_error": None,
-        "learning": {"state": "ok", "says": "nothing wrong; own reward 0.360", "findings": []},
+        "learning": {"state": "ok", "message": "nothing wrong; own reward 0.360", "findings": []},
     },
     "judge": {"mean_score": 0.4},
     "cost": {
@@ -67,38 +67,38 @@ BUFFER: dict[str, Any] = {
             "groups": 6,
             "newest_s": 0.3,
             "received": 100,
-            "draws": 142,
+            "sampled": 142,
             "weight": 1,
         }
     ],
 }
 LEDGER: dict[str, Any] = {
     "at_ms": int(AT_UNIX * 1000),
-    "lately": {
+    "last_hour": {
         "window_s": 3600.0,
-        "others_signal_share": 0.61,
-        "groups_others": 40,
-        "tokens_others": 5120,
+        "external_signal_share": 0.61,
+        "groups_external": 40,
+        "tokens_external": 5120,
     },
     "publishers": [
         {
             "peer_id": FRIEND,
-            "own": False,
+            "is_local": False,
             "model": "tiny",
-            "trained": 40,
+            "groups_trained": 40,
             "signal": 61.0,
             "reward": 0.5,
-            "last_s": 1.5,
+            "last_trained_s": 1.5,
         },
         {
             "peer_id": ME,
-            "own": True,
+            "is_local": True,
             "model": "tiny",
-            "trained": 30,
+            "groups_trained": 30,
             "signal": 39.0,
         },
     ],
-    "families": [{"name": "gcd", "reward": 0.4, "reward_start": 0.1, "groups": 12}],
+    "families": [{"name": "gcd", "reward": 0.4, "reward_initial": 0.1, "groups": 12}],
 }
 ROLLOUTS: dict[str, Any] = {
     "rollouts": [
@@ -106,41 +106,43 @@ ROLLOUTS: dict[str, Any] = {
             "number": 7,
             "group_id": "ab" * 16,
             "publisher": FRIEND,
-            "own": False,
+            "is_local": False,
             "round": 22,
             "model": "tiny",
             "family": "gcd",
             "reward": 0.5,
             "used": True,
-            "why_unused": "",
+            "skip_reason": "",
             "completions": [{}, {}],
         }
     ]
 }
 REFUSALS: dict[str, Any] = {
-    "counts": [{"reason": "bad_signature", "says": "it is forged", "do": "nothing", "count": 2}],
-    "ring": [
+    "counts": [
+        {"reason": "bad_signature", "message": "it is forged", "remedy": "nothing", "count": 2}
+    ],
+    "recent": [
         {
             "at_ms": int(AT_UNIX * 1000) - 5000,
             "reason": "bad_signature",
-            "says": "it is forged",
-            "do": "nothing",
+            "message": "it is forged",
+            "remedy": "nothing",
             "signer": FOE,
             "forwarder": FOE,
             "family": "",
             "kind": "reject",
-            "times": 7,
+            "count": 7,
         }
     ],
 }
 DOCTOR: dict[str, Any] = {
     "state": "warn",
     "findings": [
-        {"check": "peers", "state": "ok", "says": "2 connected", "do": ""},
-        {"check": "disk", "state": "warn", "says": "1 GiB free", "do": "make room"},
+        {"check": "peers", "state": "ok", "message": "2 connected", "remedy": ""},
+        {"check": "disk", "state": "warn", "message": "1 GiB free", "remedy": "make room"},
     ],
 }
-RUN = RunFile(round=23, reward_own=0.36, held_out=0.125, held_out_start=0.125)
+RUN = RunFile(round=23, reward_local=0.36, held_out=0.125, held_out_initial=0.125)
 GIVEN: dict[str, Any] = {
     "status": STATUS,
     "peers": PEERS,
@@ -160,7 +162,7 @@ def outcome(publisher: str, signal: float = 1.0) -> m.GroupOutcome:
         group_id=GroupId(b"g"),
         publisher=PeerId(publisher),
         signal=signal,
-        why_unused="",
+        skip_reason="",
         model="tiny",
         family="gcd",
         reward=0.5,

@@ -159,12 +159,12 @@ def test_of_a_long_run_there_are_its_first_mark_and_its_latest(folder: Path) -> 
     path.write_text("\n".join(lines) + "\n" + '{"cut')
     asking = FolderFollower(folder)
     run = asking.now().run
-    assert (run.held_out_start, run.held_out, run.round) == (0.0, 0.3, 3999)
-    assert run.reward_own == pytest.approx((3999 - 9.5) / 4000), "of the latest twenty"
+    assert (run.held_out_initial, run.held_out, run.round) == (0.0, 0.3, 3999)
+    assert run.reward_local == pytest.approx((3999 - 9.5) / 4000), "of the latest twenty"
     with path.open("a") as file:
         file.write(' short"}\n' + json.dumps(marks[2]) + "\n")
     assert asking.now().run.held_out == 0.2
     path.write_text("7\n[1]\n" + json.dumps(marks[3]) + "\n")  # a shorter one in its place
-    assert asking.now().run == RunFile(held_out=0.3, held_out_start=0.3)
+    assert asking.now().run == RunFile(held_out=0.3, held_out_initial=0.3)
     path.unlink()
     assert asking.now().run == RunFile()

@@ -35,28 +35,28 @@ HOSTILE = "\x1b[2J\u202eevil\u200b\n"
 def test_a_node_that_learns() -> None:
     one = shown()
     assert (one.kind, one.name, one.peer_id, one.short) == ("node", "node", ME, ME[-10:])
-    assert one.right.state == "warn"
-    assert one.right.says == "Learning with 1 other. disk: 1 GiB free"
-    assert one.right.do == "make room"
-    assert "answering, 3 of 8" in one.right.phase
-    assert (one.learning.held_out, one.learning.held_out_start) == (0.25, 0.125)
+    assert one.health.state == "warn"
+    assert one.health.message == "Learning with 1 other. disk: 1 GiB free"
+    assert one.health.remedy == "make room"
+    assert "generating, 3 of 8" in one.health.phase
+    assert (one.learning.held_out, one.learning.held_out_initial) == (0.25, 0.125)
     assert [row.peer_id for row in one.publishers] == [ME, FRIEND, FOE]
-    assert [row.verdict_state for row in one.publishers] == ["me", "fine", "banned"]
+    assert [row.reputation for row in one.publishers] == ["me", "fine", "banned"]
     assert one.publishers[1].relayed
     assert one.publishers[1].signal == 61.0
     in_time, from_others = (
         "In the last 1 h 0 min, 61%",
         "of the training signal came from other nodes",
     )
-    assert one.worth.says == f"{in_time} {from_others} (8.0 KB/s received)"
-    assert len(one.said[0].completions) == 2
+    assert one.benefit.message == f"{in_time} {from_others} (8.0 KB/s received)"
+    assert len(one.rollouts[0].completions) == 2
     assert one.refused.counts[0].count == 2
-    assert one.now
+    assert one.next_steps
 
 
 def test_a_share_is_rounded_as_the_page_rounds_it() -> None:
-    one = shown(ledger={"lately": {"window_s": 60, "others_signal_share": 0.465}})
-    assert ", 47% of the" in one.worth.says
+    one = shown(ledger={"last_hour": {"window_s": 60, "external_signal_share": 0.465}})
+    assert ", 47% of the" in one.benefit.message
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_share_is_rounded_as_the_page_rounds_it() -> None:
     [
         ({"ledger": None}, "Over the whole run 833 groups of others were trained on, none of late"),
         (
-            {"ledger": {**LEDGER, "lately": {"window_s": 0, "others_signal_share": None}}},
+            {"ledger": {**LEDGER, "last_hour": {"window_s": 0, "external_signal_share": None}}},
             "Over the whole run 833 groups of others were trained on, none of late",
         ),
         ({"ledger": {}, "status": {}}, "Nothing of others was trained on before it stopped"),
@@ -76,22 +76,22 @@ def test_a_share_is_rounded_as_the_page_rounds_it() -> None:
 def test_of_a_node_that_has_stopped_it_is_said_what_was_so(given: Any, says: str) -> None:
     status = {**STATUS, "groups_external_used": 833}
     one = shown(**{"status": status, **given}, down_since_unix=AT_UNIX - 60)
-    assert one.worth.says.startswith(says), one.worth.says
-    assert "last " not in one.worth.says
+    assert one.benefit.message.startswith(says), one.benefit.message
+    assert "last " not in one.benefit.message
 
 
 def test_its_last_rounds_are_those_on_disk_where_it_was_killed() -> None:
     """Its status is of an earlier end."""
-    run = RunFile(round=50, reward_own=0.405)
+    run = RunFile(round=50, reward_local=0.405)
     one = shown(run=run, down_since_unix=AT_UNIX)
-    assert (one.learning.round, one.learning.reward_own) == (50, 0.405)
+    assert (one.learning.round, one.learning.reward_local) == (50, 0.405)
     assert shown(run=run).learning.round == STATUS["round"]
 
 
 def test_its_figures_are_of_the_same_rounds_as_its_answer() -> None:
-    run = RunFile(round=STATUS["round"] + 1, reward_own=0.405, answer="Yes: own reward rose")
+    run = RunFile(round=STATUS["round"] + 1, reward_local=0.405, answer="Yes: own reward rose")
     one = shown(run=run).learning
-    assert (one.answer, one.reward_own, one.round) == (run.answer, 0.405, run.round)
+    assert (one.answer, one.reward_local, one.round) == (run.answer, 0.405, run.round)
 
 
 def test_its_json_holds_all_of_it_and_a_version() -> None:
@@ -106,48 +106,48 @@ def test_a_peer_without_a_trainer(role: str) -> None:
     bare = {key: value for key, value in STATUS.items() if key not in ("trainer", "round")}
     one = build(typed(status={**bare, "role": role}), data_dir="/somewhere/it", at_unix=AT_UNIX)
     assert one.kind == role
-    assert one.right.state == "ok"
-    assert "2 connected" in one.right.says
+    assert one.health.state == "ok"
+    assert "2 connected" in one.health.message
     assert one.publishers == ()
-    assert one.here == () and one.met_at == () and one.invitation == ""
-    way = {"address": f"/ip4/192.0.2.7/tcp/4001/p2p/{ME}", "whose": "self", "scope": "public"}
+    assert one.connections == () and one.join_addresses == () and one.invitation == ""
+    way = {"address": f"/ip4/192.0.2.7/tcp/4001/p2p/{ME}", "via": "self", "scope": "public"}
     met = typed(
         status={**bare, "role": role},
         peers={"peers": [{"peer_id": FRIEND, "connected_s": 5.0}]},
         doctor={"swarm": {"name": "s", "digest": "00" * 32}, "facts": {"addresses": [way]}},
     )
     two = build(met, data_dir="/somewhere/it", at_unix=AT_UNIX)
-    assert [row.peer_id for row in two.here] == [FRIEND]
-    assert two.met_at == (way["address"],)
+    assert [row.peer_id for row in two.connections] == [FRIEND]
+    assert two.join_addresses == (way["address"],)
     assert decode_invite(two.invitation).addresses == (way["address"],)
     assert one.refused == Refusals()
 
 
 def test_a_node_that_is_down_shows_its_last_numbers() -> None:
     one = shown(down_since_unix=AT_UNIX - 180)
-    assert one.right.state == "down"
-    assert one.right.says == "no node answers here (for 3 min 0 s)"
-    assert one.right.down_since_unix == AT_UNIX - 180
-    assert one.learning.reward_own == 0.36
-    assert one.now[0].command == "shoal node --data-dir /somewhere/node"
+    assert one.health.state == "down"
+    assert one.health.message == "no node answers here (for 3 min 0 s)"
+    assert one.health.down_since_unix == AT_UNIX - 180
+    assert one.learning.reward_local == 0.36
+    assert one.next_steps[0].command == "shoal node --data-dir /somewhere/node"
 
 
 def test_a_folder_where_no_node_ever_was() -> None:
     one = build(typed(down_since_unix=0.0), data_dir="/nowhere", at_unix=AT_UNIX)
-    assert one.right.state == "down"
-    assert one.right.down_since_unix is None
+    assert one.health.state == "down"
+    assert one.health.down_since_unix is None
     assert one.publishers == ()
 
 
 def test_what_stands_first_is_the_worst() -> None:
     findings = [
-        {"check": "disk", "state": "warn", "says": "little", "do": "make room"},
-        {"check": "trainer", "state": "bad", "says": "broken: no model", "do": "fix that"},
-        {"check": "learning", "state": "bad", "says": "nothing earned", "do": "other tasks"},
+        {"check": "disk", "state": "warn", "message": "little", "remedy": "make room"},
+        {"check": "trainer", "state": "bad", "message": "broken: no model", "remedy": "fix that"},
+        {"check": "learning", "state": "bad", "message": "nothing earned", "remedy": "other tasks"},
     ]
     one = shown(doctor={"findings": findings})
-    assert one.right.state == "bad"
-    assert one.right.says.endswith("trainer: broken: no model")
+    assert one.health.state == "bad"
+    assert one.health.message.endswith("trainer: broken: no model")
 
 
 def _hostile(value: Any) -> Any:
@@ -214,4 +214,4 @@ def test_of_many_publishers_the_ones_that_count_are_shown() -> None:
     rows = [{"peer_id": f"P{n}", "received": n} for n in range(1000)]
     one = shown(buffer={"publishers": rows})
     assert len(one.publishers) == 256
-    assert one.publishers[0].mine
+    assert one.publishers[0].is_local

@@ -33,7 +33,9 @@ def asked(peer: LivePeer, *, state: str) -> Any:
 
     def found() -> Any:
         peer.turn()
-        return peer.shown if (peer.shown["right"]["state"] == "down") is (state == "down") else None
+        return (
+            peer.shown if (peer.shown["health"]["state"] == "down") is (state == "down") else None
+        )
 
     return wait_for(found, 30.0, f"a peer that is {state}")
 
@@ -43,20 +45,20 @@ def test_what_it_showed_stays_while_it_is_away(tmp_path: Path) -> None:
     with answering_node(tmp_path, ANSWERS):
         up = asked(peer, state="up")
         assert up["peer_id"] == ME and FRIEND in [one["peer_id"] for one in up["publishers"]]
-    kept = ("peer_id", "learning", "publishers", "said")
+    kept = ("peer_id", "learning", "publishers", "rollouts")
     down = asked(peer, state="down")
     assert [down[key] for key in kept] == [up[key] for key in kept]
-    assert {**down["worth"], "says": ""} == {**up["worth"], "says": ""}
-    assert "In the 1 h 0 min until 2027-" in down["worth"]["says"]
-    assert "shoal node" in down["now"][0]["command"]
+    assert {**down["benefit"], "message": ""} == {**up["benefit"], "message": ""}
+    assert "In the 1 h 0 min until 2027-" in down["benefit"]["message"]
+    assert "shoal node" in down["next_steps"][0]["command"]
     odd = Odd()
     with answering_node(tmp_path, odd):
         wait_for(lambda: peer.turn() or odd.num_asked, 30.0, "a question")
-        assert peer.shown["right"]["state"] == "down"
+        assert peer.shown["health"]["state"] == "down"
         assert [peer.shown[key] for key in kept] == [up[key] for key in kept]
     with answering_node(tmp_path, {**ANSWERS, "rollouts": {"rollouts": []}}):
         again = asked(peer, state="up")
-        assert again["said"] == [] and again["publishers"] != []
+        assert again["rollouts"] == [] and again["publishers"] != []
 
 
 @pytest.mark.parametrize(

@@ -32,18 +32,18 @@ def test_a_node_is_scraped() -> None:
     for name, value in {
         "shoal_up": 1,
         "shoal_rounds_total": 23,
-        "shoal_reward_own": 0.36,
-        "shoal_signal_others_ratio": 0.61,
+        "shoal_local_reward_mean": 0.36,
+        "shoal_external_signal_ratio": 0.61,
         "shoal_held_out_pass_ratio": 0.25,
         "shoal_data_dir_bytes": 5_000_000,
     }.items():
         assert found[name, ()] == value
-    assert found["shoal_learnt_signal", (FRIEND,)] == 61.0
-    assert found["shoal_refused_total", ("bad_signature",)] == 2
+    assert found["shoal_abs_advantage_total", (FRIEND,)] == 61.0
+    assert found["shoal_refused_messages_total", ("bad_signature",)] == 2
     assert found["shoal_process_cpu_ratio", ("trainer",)] == 0.9
     assert found["shoal_peer_info", ("41" * 32, "node", ME, "shoal")] == 1
     assert found["shoal_findings", ("warn",)] == 1
-    assert found["shoal_family_reward", ("gcd",)] == 0.4
+    assert found["shoal_family_reward_mean", ("gcd",)] == 0.4
 
 
 def test_one_that_is_down_is_scraped_all_the_same() -> None:
@@ -58,20 +58,20 @@ def test_names_are_as_prometheus_has_them() -> None:
     for metric in METRICS:
         assert metric.name.startswith("shoal_")
         assert not metric.name.endswith(("_ms", "_kb", "_percent", "_minutes"))
-        assert metric.says.endswith(".")
+        assert metric.help.endswith(".")
 
 
 def test_strangers_can_neither_add_lines_nor_series_without_end() -> None:
     bad = 'x"}\nshoal_up 7\n# \x1b[2J\u202e\\'
     many: list[dict[str, Any]] = [
-        {"peer_id": f"{bad}{n}", "trained": 1, "signal": 1.0} for n in range(500)
+        {"peer_id": f"{bad}{n}", "groups_trained": 1, "signal": 1.0} for n in range(500)
     ]
     families = [{"name": f"{bad}{n}", "reward": 0.5} for n in range(500)]
     of = answers(ledger={"publishers": many, "families": families})
     found = scraped(of)
     assert found["shoal_up", ()] == 1
-    assert sum(name == "shoal_learnt_signal" for name, _ in found) == MAX_ROWS
-    assert sum(name == "shoal_family_reward" for name, _ in found) == MAX_ROWS
+    assert sum(name == "shoal_abs_advantage_total" for name, _ in found) == MAX_ROWS
+    assert sum(name == "shoal_family_reward_mean" for name, _ in found) == MAX_ROWS
     text = metrics_text(shown(of), of)
     assert all(c.isprintable() or c == "\n" for c in text)
     assert not [line for line in text.splitlines() if line.startswith("shoal_up 7")]

@@ -105,7 +105,7 @@ def test_the_mean_is_of_the_latest_rounds(tmp_path: Path) -> None:
 def test_a_reward_that_none_can_be_is_left_out(tmp_path: Path) -> None:
     """The sum of two of them is beyond every float."""
     run = read(tmp_path, "".join(line(n, reward_local=[1e308, 0.5][n > 2]) for n in range(6)))
-    assert run.facts().reward_own == 0.5
+    assert run.facts().reward_local == 0.5
 
 
 @pytest.mark.parametrize(

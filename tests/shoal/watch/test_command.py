@@ -195,7 +195,7 @@ def test_into_a_pipe_it_is_one_frame(folder: Path, capsys: pytest.CaptureFixture
         assert main(["watch", "--data-dir", str(folder), "--json"]) == 0
         found = json.loads(capsys.readouterr().out)
     assert (found["schema_version"], found["peer_id"]) == (1, ME)
-    assert found["right"]["findings"][1]["do"] == "make room"
+    assert found["health"]["findings"][1]["remedy"] == "make room"
 
 
 def test_a_terminal_without_keys_has_one_frame(folder: Path) -> None:
@@ -240,7 +240,7 @@ def test_where_no_node_is_it_says_so_by_its_exit_code(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["watch", "--data-dir", str(folder), "--json"]) == 3
-    assert json.loads(capsys.readouterr().out)["right"]["state"] == "down"
+    assert json.loads(capsys.readouterr().out)["health"]["state"] == "down"
 
 
 def test_a_folder_that_is_not_there_is_one_line(
@@ -257,5 +257,5 @@ def test_an_older_node_is_shown_as_far_as_it_answers(
     with answering_node(folder, {"status": STATUS, "doctor": DOCTOR}):
         assert main(["watch", "--data-dir", str(folder), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["learning"]["reward_own"] == 0.36
+    assert found["learning"]["reward_local"] == 0.36
     assert found["refused"]["counts"] == []

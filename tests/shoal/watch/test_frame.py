@@ -39,7 +39,7 @@ def test_what_stands_at_80_by_24() -> None:
     text = "\n".join(lines(shown(), 80, 24))
     for words in (
         "warn: Learning with 1 other. disk: 1 GiB free",
-        "round 24: answering, 3 of 8, for 2.5 s, ~4.1 s left",
+        "round 24: generating, 3 of 8, for 2.5 s, ~4.1 s left",
         "→ make room",
         "own reward 0.360 (start 0.310)  held-out 0.250 (start 0.125)",
         "this node       30     39      -  me  tiny",
@@ -78,5 +78,5 @@ def test_what_is_cut_for_want_of_room_is_the_least() -> None:
 
 def test_into_a_pipe_all_of_it_goes() -> None:
     text = frame(shown(), width=20, height=None).plain
-    assert all(one.command in text for one in shown().now), "a command is broken"
+    assert all(one.command in text for one in shown().next_steps), "a command is broken"
     assert FOOT not in text

@@ -68,10 +68,10 @@ def test_a_workers_layers_are_told_in_words_and_by_the_doctor(
     assert f"sandbox of 'mine': {report.sandbox}" in caplog.text
     weak = WorkerReport(pid=1, layers=layers("audit_hook"))
     assert weak.sandbox.startswith("the interpreter's hook; without a root of its own (not permi")
-    view = WorkerView(running=True, sandbox=weak.sandbox, is_walled=weak.is_walled)
+    view = WorkerView(running=True, sandbox=weak.sandbox, is_sandboxed=weak.is_walled)
     seen = Seen(status=Status(worker=view), facts=Facts())
     (found,) = machine.sandbox(seen)
-    assert (found.state, "weak_sandbox" in found.do) == ("warn", True)
+    assert (found.state, "weak_sandbox" in found.remedy) == ("warn", True)
 
 
 def test_a_judge_is_told_to_have_the_users_rights(

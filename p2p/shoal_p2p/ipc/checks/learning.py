@@ -38,13 +38,18 @@ def learning(seen: Seen) -> Iterator[Finding]:
         return
     for one in said.findings:
         example = f"; {one.example}" if one.example else ""
-        yield found("learning", f"{one.says}, since round {one.since}{example}", one.state, one.do)
+        yield found(
+            "learning",
+            f"{one.message}, since round {one.since_round}{example}",
+            one.state,
+            one.remedy,
+        )
     if not said.findings:
-        yield found("learning", said.says)
+        yield found("learning", said.message)
     received, too_old = seen.status.groups_received or 0, _too_old(seen)
-    is_judged = said.state != "early" and seen.facts.wants_others
+    is_judged = said.state != "early" and seen.facts.uses_external_groups
     # The last groups of peers that have gone grow too old as well.
-    if is_judged and said.drawn == 0 and seen.status.peers and 2 * too_old > received:
+    if is_judged and said.external_sampled == 0 and seen.status.peers and 2 * too_old > received:
         yield found(
             "learning",
             f"others' groups are passed over: {too_old} of {received} became too old, and the "
@@ -62,7 +67,7 @@ def _too_old(seen: Seen) -> int:
 
 def sources(seen: Seen) -> Iterator[Finding]:
     """Check whether one network gives more of the signal than it should."""
-    if says := seen.status.one_network:
+    if says := seen.status.dominant_network:
         yield found(
             "sources",
             says,

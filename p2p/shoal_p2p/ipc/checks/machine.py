@@ -41,8 +41,8 @@ def sandbox(seen: Seen) -> Iterator[Finding]:
         "allow user namespaces, or use Linux 5.13 or newer with Landlock; until then rewards and "
         "games in Python are refused, unless weak_sandbox accepts the risk"
     )
-    state: State = "ok" if worker.is_walled else "warn"
-    yield found("sandbox", worker.sandbox, state, "" if worker.is_walled else do)
+    state: State = "ok" if worker.is_sandboxed else "warn"
+    yield found("sandbox", worker.sandbox, state, "" if worker.is_sandboxed else do)
 
 
 def files(seen: Seen) -> Iterator[Finding]:

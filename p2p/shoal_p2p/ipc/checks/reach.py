@@ -13,10 +13,10 @@ from shoal_p2p.ipc.checks.seen import Seen, found, host_of
 def reachable(seen: Seen) -> Iterator[Finding]:
     """Check whether peers could open a connection to this one."""
     facts = seen.facts
-    tried = [one for one in facts.outside if one.dialled]
+    tried = [one for one in facts.reachability if one.dialled]
     reached, relays = sum(one.reached for one in tried), len(seen.status.relays)
     if not tried:
-        why = "no connected peer could be asked" if facts.outside else "nobody is there to ask"
+        why = "no connected peer could be asked" if facts.reachability else "nobody is there to ask"
         yield found("reachable", f"not known: {why}", "warn", "ask again later")
     elif reached:
         announced = ", ".join(facts.reach.announced)
@@ -46,7 +46,7 @@ def port_mapping(seen: Seen) -> Iterator[Finding]:
     mapping = seen.facts.reach.mapping
     if mapping is None:
         return
-    forwards = f"the router forwards {mapping.place} to this node"
+    forwards = f"the router forwards {mapping.address} to this node"
     if mapping.state == "reached":
         yield found("port mapping", f"{forwards}, and peers get in by it")
     elif mapping.state == "untried":
@@ -60,7 +60,7 @@ def port_mapping(seen: Seen) -> Iterator[Finding]:
             "it to relays",
         )
     else:
-        is_reached = any(one.reached for one in seen.facts.outside)
+        is_reached = any(one.reached for one in seen.facts.reachability)
         do = "turn UPnP on in the router, or forward the port by hand"
         yield found(
             "port mapping",
@@ -72,22 +72,23 @@ def port_mapping(seen: Seen) -> Iterator[Finding]:
 def direct(seen: Seen) -> Iterator[Finding]:
     """Count the peers met through a relay that are reached directly."""
     reach = seen.facts.reach
-    if not (reach.tried or reach.relayed):
+    if not (reach.direct_attempts or reach.relayed):
         return
-    doors = "; this node's router shows each place another port" if reach.many_doors else ""
+    doors = "; this node's router shows each place another port" if reach.is_symmetric_nat else ""
     do = "a forwarded port of one of the two makes the others direct"
     yield found(
         "direct",
-        f"{reach.direct} of {reach.tried} peers met through a relay are reached directly since; "
+        f"{reach.direct_successes} of {reach.direct_attempts} peers met through a relay are "
+        "reached directly since; "
         f"{reach.relayed} go through one now{doors}",
-        do=do if reach.direct < reach.tried else "",
+        do=do if reach.direct_successes < reach.direct_attempts else "",
     )
 
 
 def observed(seen: Seen) -> Iterator[Finding]:
     """The address at which peers see this one, and whether it is one of its own."""
-    hosts = sorted({host_of(one.observed) for one in seen.facts.outside if one.observed})
-    own = {host_of(address) for address in seen.facts.listens}
+    hosts = sorted({host_of(one.observed) for one in seen.facts.reachability if one.observed})
+    own = {host_of(address) for address in seen.facts.listen_addresses}
     foreign = ", ".join(host for host in hosts if host not in own)
     says = f"peers see this node's address as {foreign or ', '.join(hosts)}"
     if foreign:
@@ -105,17 +106,17 @@ _LISTEN_DO: Final = (
 def transports(seen: Seen) -> Iterator[Finding]:
     """The transport addresses that it listens on."""
     facts = seen.facts
-    if not facts.listens:
+    if not facts.listen_addresses:
         yield found("transports", "listens nowhere", "bad", "give an address with --listen")
         return
-    yield found("transports", f"listens on {', '.join(facts.listens)}")
-    if all(_is_loopback(host_of(address)) for address in facts.listens):
+    yield found("transports", f"listens on {', '.join(facts.listen_addresses)}")
+    if all(_is_loopback(host_of(address)) for address in facts.listen_addresses):
         yield found(
             "transports",
             "listens on loopback only: peers on other machines cannot connect to this node"
-            if facts.other_network
+            if facts.has_network
             else "this machine has no network but loopback: no peer on another machine is reached",
-            do=_LISTEN_DO if facts.other_network else "",
+            do=_LISTEN_DO if facts.has_network else "",
         )
 
 

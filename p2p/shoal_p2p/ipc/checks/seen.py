@@ -33,7 +33,7 @@ Check = Callable[[Seen], Iterator[Finding]]
 
 def found(check: str, says: str, state: State = "ok", do: str = "") -> Finding:
     """Return one finding."""
-    return Finding(check=check, state=state, says=says, do=do)
+    return Finding(check=check, state=state, message=says, remedy=do)
 
 
 def host_of(address: str) -> str:

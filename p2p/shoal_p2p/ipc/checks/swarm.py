@@ -39,11 +39,12 @@ def _meet(seen: Seen) -> str:
 def bootstraps(seen: Seen) -> Iterator[Finding]:
     """Each bootstrap address: one round trip, or why there was none."""
     for one in seen.facts.bootstraps:
-        if one.full_s is not None:
+        if one.full_backoff_s is not None:
             alone = not seen.status.peers
             yield found(
                 "bootstrap",
-                f"{one.address} is full: it let this node go, which is back in {one.full_s:.0f} s",
+                f"{one.address} is full: it let this node go, which is back in "
+                f"{one.full_backoff_s:.0f} s",
                 "warn" if alone else "ok",
                 FULL_DO if alone else "",
             )
@@ -65,11 +66,11 @@ def _silent(one: BootstrapSeen, seen: Seen) -> Finding:
     both = f", and that it has the same swarm key ({key.file})" if key else ""
     return found(
         "bootstrap",
-        f"{one.address} {'cannot be joined' if one.mends else 'does not answer'}: "
+        f"{one.address} {'cannot be joined' if one.remedy else 'does not answer'}: "
         f"{one.error or 'not connected'}",
         # One that answers is enough, and those that have met stay together without any.
         "warn" if answering or seen.status.peers else "bad",
-        one.mends
+        one.remedy
         or f"check that it runs and that the address is right{both}; it is tried for ever",
     )
 
@@ -79,8 +80,8 @@ def full(seen: Seen) -> Iterator[Finding]:
     if (one := seen.facts.full) is not None:
         yield found(
             "full",
-            f"full {one.ago_s:.0f} s ago, with {one.slots} slots: {one.let_go} peers were let "
-            f"go to make room and {one.refused} newcomers refused for now, since the start",
+            f"full {one.ago_s:.0f} s ago, with {one.slots} slots: {one.disconnected} peers were "
+            f"let go to make room and {one.refused} newcomers refused for now, since the start",
             "warn",
             "nobody is locked out, newcomers wait longer; raise --max-connections (one network may "
             "have a quarter of it) and ulimit -n, or start another bootstrap",
@@ -100,7 +101,7 @@ def swarm_key(seen: Seen) -> Iterator[Finding]:
 
 def identity(seen: Seen) -> Iterator[Finding]:
     """Say that another node signs with this one's key, where peers have shown it."""
-    if seen.status.identity_shared:
+    if seen.status.duplicate_identity:
         yield found(
             "identity",
             "another node uses this identity, or this one's node.db was lost: peers cut both off",
@@ -111,7 +112,7 @@ def identity(seen: Seen) -> Iterator[Finding]:
 
 def clock(seen: Seen) -> Iterator[Finding]:
     """Compare this clock with the median peer's."""
-    skew = skew_of([one.clock_ahead_ms for one in seen.facts.outside])
+    skew = skew_of([one.clock_ahead_ms for one in seen.facts.reachability])
     if skew is None:
         return
     state: State = "warn" if skew.is_wrong else "ok"
@@ -123,7 +124,7 @@ def clock(seen: Seen) -> Iterator[Finding]:
 
 def mesh(seen: Seen) -> Iterator[Finding]:
     """Each topic: members of the mesh, of those that are subscribed."""
-    for topic, num in seen.facts.subscribed.items():
+    for topic, num in seen.facts.subscribers.items():
         members = seen.status.mesh.get(topic, 0)
         state: State = "warn"
         if not num:

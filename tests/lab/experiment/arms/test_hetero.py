@@ -21,7 +21,7 @@ def test_slow_and_late_nodes_play_fewer_rounds_and_hear_the_others(shared: Worke
     lines = lines_of(job(arm_of(steady, slow, late), rounds=4), shared)
     numbers = {node: [o["round"] for o in lines if o["node"] == node] for node in range(3)}
     assert numbers == {0: [1, 2, 3, 4], 1: [3], 2: [3, 4]}
-    assert sum(line["external_drawn"] for line in lines if line["node"] == 2) > 0
+    assert sum(line["external_sampled"] for line in lines if line["node"] == 2) > 0
 
 
 def test_a_specialist_asks_of_its_own_families_only(shared: Workers) -> None:

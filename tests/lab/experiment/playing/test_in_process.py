@@ -64,13 +64,13 @@ def test_members_train_on_what_others_shared_and_silos_on_nothing(shared: Worker
     assert sum(used) > 0
     assert max(used) == 2
     silo = rounds_of(job(uniform_arm("2/0", 2, local=2, external=0), rounds=1), shared)
-    assert [line["external_drawn"] for line in silo] == [0, 0]
+    assert [line["external_sampled"] for line in silo] == [0, 0]
 
 
 def test_what_is_delayed_is_heard_that_many_rounds_later(shared: Workers) -> None:
     node = NodeSpec(settings={"local": 2, "external": 2}, delay=2)
     lines = rounds_of(job(arm_of(node, node), rounds=7), shared)
-    drawn = [(one["round"], one["external_drawn"]) for one in lines]
+    drawn = [(one["round"], one["external_sampled"]) for one in lines]
     assert all(count == 0 for number, count in drawn if number <= 2)
     assert any(count > 0 for number, count in drawn if number == 3)
 

@@ -1,0 +1,43 @@
+"""Why a round did not train on a group that it had: the words of trainer and node. Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+
+class SkipReason(StrEnum):
+    """Why not."""
+
+    NO_REWARD = "no_reward"
+    ALL_SAME = "all_same"
+    UNTOKENIZABLE = "untokenizable"
+    HELD_OUT = "held_out"
+    OVER_QUOTA = "over_quota"
+    UNSCORED = "unscored"
+    DUPLICATE = "duplicate"
+    NONFINITE = "nonfinite"
+    NOT_NEEDED = "not_needed"
+
+
+SKIP_REASON_TEXTS: Final = MappingProxyType(
+    {
+        SkipReason.NO_REWARD: "no signal: no answer earned anything",
+        SkipReason.ALL_SAME: "no signal: all answers scored the same",
+        SkipReason.UNTOKENIZABLE: "its right answers are too long, or change when this "
+        "model's tokenizer re-encodes them",
+        SkipReason.HELD_OUT: "its question is kept for evaluation",
+        SkipReason.OVER_QUOTA: "the strategy left it out",
+        SkipReason.UNSCORED: "this node's judge took too long, or graded none of its answers",
+        SkipReason.DUPLICATE: "a copy of what was trained on",
+        SkipReason.NONFINITE: "a step with it gave numbers that are not finite",
+        SkipReason.NOT_NEEDED: "there were enough own groups",
+    }
+)
+"""The reasons in words for people."""
+
+
+def skip_reason_text(word: str) -> str:
+    """Return a word for people; empty for one of another version."""
+    return next((says for code, says in SKIP_REASON_TEXTS.items() if code == word), "")
