@@ -1,7 +1,7 @@
-"""Answers requests about a swarm's families. For the worker process only.
+"""Serves requests about a swarm's families, inside the worker process.
 
-Families are built, items made and completions scored inside the sandbox, each within its share of
-processor time; whatever goes wrong with one item is the answer for that item.
+Families are built, items generated and completions scored in the sandbox, each within a limit of
+processor time. An item that fails gets an error as its result; the other items are not affected.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from shoal_wire.types import FinishReason
 
 
 class RequestAnswerer:
-    """Answers requests about the families it was configured with."""
+    """Answers requests about the configured families."""
 
     def __init__(
         self,
@@ -55,10 +55,13 @@ class RequestAnswerer:
         servers: dict[str, ServerPlayer],
         runner: TestRunner | None = None,
     ) -> None:
-        """Build all families; `files` has what each needs from the disk (`serving`), `servers` who
-        plays those of a server, and `runner` runs unit tests, where families have them.
+        """Build all families.
 
-        Raises `FamilyError` naming the first that cannot be built.
+        `files` holds the file contents that each family needs (`serving`), `servers` the players of
+        families on a server. `runner` executes unit tests; None without such families.
+
+        Raises:
+            FamilyError: the first family that cannot be built.
         """
         self._files = files
         self._servers = servers
@@ -91,15 +94,15 @@ class RequestAnswerer:
         except (FamilyError, ServerUnavailable):
             raise
         except ItemTimeout:
-            why = "that takes more than the processor time that a task may use"
+            why = "building it takes more processor time than one task may use"
         except MemoryError:
-            why = "that takes more memory than the worker may use"
-        except Exception as error:  # noqa: BLE001  the library raises all kinds
+            why = "building it takes more memory than the worker may use"
+        except Exception as error:  # noqa: BLE001  a library may raise anything
             why = f"{type(error).__name__}: {error}"
         raise FamilyError(f"family {spec.name!r} cannot be built: {why}")
 
     def _game(self, spec: FamilySpec) -> Callable[[], Any]:
-        """Return the function that makes new games of a family."""
+        """Return the factory of a family's games."""
         if spec.is_of_a_file:
             source, _ = self._files.pop(spec.name)
             return load_game(spec, source, self._limit, self._guard)
@@ -107,7 +110,7 @@ class RequestAnswerer:
         return OWN_GAMES[game] if spec.verifier == OWN_GAME else new_text_game(game)
 
     def answer(self, message: Message) -> Message:
-        """The reply to one request. Raises ValueError and kin on a malformed one."""
+        """Return the reply to one request. Raises ValueError or KeyError if it is malformed."""
         operations: dict[str, Callable[[Any], Any]] = {
             "item": self._make_one,
             "score": self._score_one,
@@ -120,17 +123,17 @@ class RequestAnswerer:
 
     @property
     def notes(self) -> list[str]:
-        """Lines for the owners of the families."""
+        """Lines for the families' authors."""
         rows = [stream for stream in self._streams.values() if isinstance(stream, RowTasks)]
         return [note for stream in rows for note in stream.notes]
 
     def rest(self) -> None:
-        """Give back what is held while nothing is asked."""
+        """Release server sessions while the worker is idle."""
         for player in self._servers.values():
             player.release()
 
     def _item(self, wanted: dict[str, Any]) -> GeneratedItem:
-        """The item of one request. A group's completions come in a row, so the last is kept."""
+        """Return the item of one request. A group's requests are consecutive: cache one."""
         key = (str(wanted["family"]), int(wanted["seed"]), int(wanted["index"]))
         if self._last is not None and self._last[0] == key:
             return self._last[1]
@@ -149,7 +152,7 @@ class RequestAnswerer:
             return {"error": TIMED_OUT_ERROR}
         except ServerUnavailable:
             raise
-        except Exception as error:  # noqa: BLE001  generators raise all kinds on an unlucky draw
+        except Exception as error:  # noqa: BLE001  generators raise anything on an unlucky seed
             return {"error": f"{type(error).__name__}: {error}"[:LINE_CHARS]}
 
     def _score_one(self, wanted: dict[str, Any]) -> Message:
@@ -162,7 +165,7 @@ class RequestAnswerer:
         except MemoryError:
             self._end_if_it_plays(wanted)
         except WorkerUnavailable:
-            os._exit(1)  # the fork server is gone, and only a new worker has one
+            os._exit(1)  # the fork server has ended, and only a new worker can start one
         except TestsError as error:
             return {"reward": 0.0, "error": str(error), "timed_out": error.timed_out}
         except UnrepeatableError as error:
@@ -171,18 +174,18 @@ class RequestAnswerer:
             return {"reward": 0.0, "error": str(error)}
         except ServerUnavailable:
             raise
-        except Exception:  # noqa: BLE001  an item that cannot be generated has no right answer
+        except Exception:  # noqa: BLE001  an item that cannot be generated has no correct answer
             pass
         finally:
             self._guard.scoring = False
-        # Some scorers swallow every exception, the time-out too: the limit's own note decides.
+        # Some scorers swallow every exception, `ItemTimeout` too, so check the limit's own flag.
         if self._limit.expired:
             self._last = None
             return {"reward": 0.0, "timed_out": True}
         return {"reward": reward}
 
     def _score_group(self, wanted: dict[str, Any]) -> Message | list[Message]:
-        """Return one score a completion; what goes wrong costs the group, and says so."""
+        """Return one score per completion. An error gives the whole group 0, with the reason."""
         stream = self._streams[str(wanted["family"])]
         assert isinstance(stream, RowTasks)
         texts = [str(text) for text, _ in wanted["answers"]]
@@ -200,7 +203,8 @@ class RequestAnswerer:
             failed["error"] = str(error)
         except MemoryError:
             failed["error"] = "the reward uses more memory than the worker may"
-        # It may swallow every exception, the time-out too: the limit's own note decides.
+        # The function may swallow every exception, `ItemTimeout` too, so check the limit's own
+        # flag.
         if self._limit.expired:
             failed = {"reward": 0.0, "timed_out": True}
         if self._limit.expired or earned is None:
@@ -237,9 +241,9 @@ class RequestAnswerer:
         return asdict(Play.over(TIMED_OUT_ERROR) if self._limit.expired else play)
 
     def _end_if_it_plays(self, wanted: dict[str, Any]) -> None:
-        """End the process where a game ran out of memory: its parent asks a new one again.
+        """End the process if a game ran out of memory: the client retries with a new worker.
 
-        Earlier games may have left the memory full, and a message must not be worth less for them.
+        Earlier games may have filled the memory, which must not lower this completion's reward.
         """
         if self._streams[str(wanted["family"])].spec.is_environment:
             os._exit(1)

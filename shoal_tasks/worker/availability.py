@@ -1,12 +1,11 @@
-"""The talk with a worker that plays on an OpenEnv server, or whose function judges. Either may
-hang, go or change.
+"""Sessions with workers that depend on an OpenEnv server or a judge, which may be unavailable.
 
-    in reach ──the server is away, or its worker does not answer──> away for a while ──> asked again
-        └─────its environment does not repeat itself──────────────> refused until the end
+    available ──server or worker does not answer──> unavailable for `RETRY_AFTER_S` ──> retried
+        └──────its environment is not deterministic──> refused until this process ends
 
-Such a worker has a process of its own, so whatever its server or judge does costs nobody else.
-While it is away every call fails at once, as `ServerUnavailable`: no verdict follows from it, and
-no reward.
+Each such worker has a process of its own, so a slow server or judge delays no other family. While
+it is unavailable, every call fails at once with `ServerUnavailable`. That is neither a verdict nor
+a reward.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from shoal_tasks.worker.worker_session import WorkerSession
 R = TypeVar("R")
 
 AWAY_S: Final = 2 * WorkerLimits().request_timeout_seconds
-"""A server that could not be used is asked again after so long: each time, whoever asks may wait
-for `WorkerLimits.request_timeout_seconds`."""
+"""Seconds before an unavailable server is tried again. Each try may block its caller for
+`WorkerLimits.request_timeout_seconds`."""
 
 log = logging.getLogger(__name__)
 
 
 class ServerConversation(WorkerSession):
-    """A client's conversation with the worker of one server or judge, which may be away."""
+    """A session with the worker of one server or judge, which may be unavailable."""
 
     def __init__(self, families: Sequence[FamilySpec], limits: WorkerLimits, pipes: Pipes) -> None:
         super().__init__(families, limits, pipes)
@@ -42,9 +41,9 @@ class ServerConversation(WorkerSession):
         self._why = ""
 
     async def request(self, call: WorkerCall[R]) -> list[R] | CallFailure:
-        """Ask the worker. Raises `ServerUnavailable` alone, at once while the server is away.
+        """Send one call. Raises only `ServerUnavailable`, at once while the server is unavailable.
 
-        A judge that is away is asked for no grade; its family's questions need none.
+        An unavailable judge cannot score, but its family's questions are still generated.
         """
         is_about_it = not self.is_of_a_judge or call.message["op"] == "score"
         if is_about_it and self.pipes.now() < self._away_until:
@@ -55,18 +54,18 @@ class ServerConversation(WorkerSession):
             work = "it takes" if self.is_of_a_judge else "its games take"
             self._leave(f"{work} too long, or its worker ended", AWAY_S)
         if is_about_it and self._why:
-            log.warning("%s: its %s is back", self._names, self._what)
+            log.warning("%s: its %s is available again", self._names, self._what)
             self._why = ""
         return results
 
     @property
     def needs_a_start(self) -> bool:
-        """True if the worker of a server that is not away is down, or has used up its time."""
+        """True if a worker is needed and is down or past its time, and its server is available."""
         is_in_use = self._is_up and not self._is_spent
         return not (self.is_of_a_judge or is_in_use or self.pipes.now() < self._away_until)
 
     async def bring_up(self) -> None:
-        """Start the worker. Raises `ServerUnavailable` alone."""
+        """Start the worker. Raises only `ServerUnavailable`."""
         await self._left_where_it_fails(super().bring_up(), was_asked=False)
 
     async def _left_where_it_fails(
@@ -82,7 +81,7 @@ class ServerConversation(WorkerSession):
 
     def _leave(self, why: str, seconds: float, *, was_asked: bool = True) -> NoReturn:
         if why != self._why:
-            log.warning("%s is left out, for its %s: %s", self._names, self._what, why)
+            log.warning("%s: skipped, its %s is unavailable: %s", self._names, self._what, why)
         self._why = why
         self._away_until = self.pipes.now() + seconds
         raise ServerUnavailable(why, self.lane, was_asked=was_asked)
@@ -91,11 +90,10 @@ class ServerConversation(WorkerSession):
 def conversations(
     families: Sequence[FamilySpec], limits: WorkerLimits, new_pipes: Callable[[], Pipes]
 ) -> dict[str, WorkerSession]:
-    """Return the talks with the workers that these families need, by `FamilySpec.lane`: one for
-    most families, one for those with unit tests, and one for each user's file, OpenEnv server and
-    judge.
+    """Return the worker sessions that these families need, by `FamilySpec.lane`.
 
-    The first is that of the families without a server or judge, where there are such.
+    Most families share one worker. Families with unit tests share another, and every user file,
+    OpenEnv server and judge has its own. The shared worker comes first, if there is one.
     """
     found: dict[str, WorkerSession] = {}
     for lane in sorted(dict.fromkeys(spec.lane for spec in families), key=bool):

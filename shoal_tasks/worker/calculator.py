@@ -1,9 +1,9 @@
-"""The calculator that an environment may offer: arithmetic as in Python, read and never run. Pure.
+"""The calculator tool of environments: parses arithmetic and never executes it. Pure.
 
     text ──ast.parse──> Python's own tree ──walked──> value
 
-Nothing is compiled: whatever in the tree is no number, name, operator or call is refused. Every
-peer that replays a game calculates anew, so a result, an error's text too, must never change.
+Nothing is compiled. Any node that is not a number, name, operator or call is refused. Every peer
+recomputes the results when it replays a game, so results and error texts must never change.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from itertools import count
 from typing import Any, Final
 
 _MAX_DEPTH: Final = 120
-"""Deepest nesting that is walked. A guess: people write under 30 levels."""
+"""Maximum nesting. A guess: people write fewer than 30 levels."""
 _MAX_NUMBER: Final = 10**200
-"""Bound of every number on the way to a result."""
+"""Bound of every intermediate number."""
 _MAX_FACTORIAL: Final = next(n for n in count() if math.factorial(n + 1) >= _MAX_NUMBER)
-"""The largest number whose factorial is below that bound: 120."""
+"""The largest number with a factorial below that bound: 120."""
 _FACTORIAL: Final = "_factorial"
-"""An exponent of this name is a factorial sign: Python has none, and `!` binds as a power does."""
+"""Placeholder exponent for a factorial: Python has no `!`, which binds as tightly as a power."""
 _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "abs": abs,
     "factorial": math.factorial,
@@ -34,11 +34,11 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
 
 
 class _ExpressionError(ValueError):
-    """The text is no expression of the kind read here, or one too large or undefined."""
+    """The text is not an expression of the supported kind, is too large, or is undefined."""
 
 
 def calculate(expression: str) -> str:
-    """Return the value of an expression as text, or an error in one line."""
+    """Return the value of an expression as text, or one line with the error."""
     try:
         return str(_value(_parsed(expression.strip())))
     except _ExpressionError as error:
@@ -80,7 +80,7 @@ def _value(node: ast.expr, depth: int = 0) -> float:
 
 
 def _chain(node: ast.expr, depth: int) -> float:
-    """Operands joined from left to right: a long sum is a deep tree, so its left side is a loop."""
+    """Evaluate a left-associative chain. A long sum is a deep tree, so its left side is a loop."""
     rest: list[tuple[ast.operator, ast.expr]] = []
     while isinstance(node, ast.BinOp) and not isinstance(node.op, ast.Pow):
         if not isinstance(node.op, _OPERATORS):
@@ -127,7 +127,7 @@ def _raised(base: float, exponent: ast.expr, depth: int) -> float:
 def _power(base: float, exponent: float) -> float:
     if exponent == 0.5 and base >= 0:
         return math.sqrt(base)
-    # A machine's library decides the last digit of other powers.
+    # Other powers differ in the last digit between platforms' math libraries.
     if not isinstance(exponent, int) or not isinstance(base, int) or exponent < 0:
         raise _ExpressionError("a power must be of whole numbers")
     if abs(base) > 1 and exponent * abs(base).bit_length() > 2 * _MAX_NUMBER.bit_length():

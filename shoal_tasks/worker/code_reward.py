@@ -1,4 +1,4 @@
-"""The reward of completions that are programs: 1 where the row's unit tests pass, else 0.
+"""The reward of completions that are programs: 1 if the row's unit tests pass, otherwise 0.
 
 For the worker process only. The programs run in processes of the fork server (`unit_tests`).
 """
@@ -18,15 +18,15 @@ from shoal_tasks.unit_tests.sources import code_in, root_of
 from shoal_tasks.worker.user_code import UserCodeError
 
 _CHECKED_ROWS: Final = 16
-"""Rows whose published solution is run at the start, spread over the file."""
+"""Number of rows whose reference solution is run at the start, spread over the file."""
 _SHARE_OF_A_SOLUTION: Final = 4
-"""A published solution may take this fraction of the time: other machines are slower."""
+"""Part (1/n) of the time limit that a reference solution may use: other machines are slower."""
 _NOTHING: Final = "pass"
-"""A program that does nothing, which no tests may accept."""
+"""A program that does nothing. Tests that accept it are refused."""
 
 
 class TestsError(UserCodeError):
-    """The reason why a completion earns 0, in one line."""
+    """The reason why a program earns 0, in one line."""
 
     __test__ = False
 
@@ -36,12 +36,14 @@ class TestsError(UserCodeError):
 
 
 class CodeReward:
-    """One family's unit tests."""
+    """The unit tests of one family."""
 
     def __init__(self, spec: FamilySpec, rows: Sequence[TaskRow], runner: TestRunner) -> None:
-        """Try the tests of some rows.
+        """Run the tests of some rows.
 
-        Raises `FamilyError`: a published solution fails its own tests, or nothing passes them.
+        Raises:
+            FamilyError: a reference solution fails its tests, or a program that does nothing
+            passes.
         """
         self._spec, self._runner = spec, runner
         self._seconds = float(str(spec.config["test_seconds"]))
@@ -50,7 +52,7 @@ class CodeReward:
             self._check(rows[number], f"family {spec.name!r}: row {number + 1}")
 
     def score(self, row: TaskRow, completion: str) -> float:
-        """Return 1.0. Raises `TestsError` where a test fails, `WorkerUnavailable`."""
+        """Return 1.0. Raises `TestsError` if a test fails, or `WorkerUnavailable`."""
         text = completion
         if self._spec.is_tagged:
             text = extract_tagged(completion) or ""
@@ -79,7 +81,7 @@ class CodeReward:
 
 
 def example_of(row: TaskRow) -> str | None:
-    """Return a completion that earns everything; None where the row has no solution."""
+    """Return a completion that earns the full reward; None if the row has no solution."""
     solution = row.columns.get(SOLUTION_COLUMN)
     return f"```python\n{str(solution).strip(chr(10))}\n```" if solution else None
 

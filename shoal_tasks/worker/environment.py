@@ -1,11 +1,11 @@
-"""Environments that answer back, replayed from what the policy said. For the worker process only.
+"""Multi-turn environments, replayed from the policy's messages. For the worker process only.
 
     class Game:
-        def reset(self, seed: int) -> str: ...                             # what is seen first
-        def step(self, message: str) -> tuple[str, float, bool]: ...       # seen, reward, over
+        def reset(self, seed: int) -> str: ...                         # first observation
+        def step(self, message: str) -> tuple[str, float, bool]: ...   # observation, reward, done
 
-Every replay begins with a new instance and with Python's own chance seeded anew, so what was played
-before does not matter. The file runs inside the sandbox, as a Python reward does.
+Every replay uses a new instance and reseeds Python's `random`, so earlier games have no influence.
+The file runs inside the sandbox, as Python rewards do.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from shoal_wire.types import FinishReason
 R = TypeVar("R")
 
 _TRIED: Final = ("", "1", "2", "3", "yes", "[1]", "[up]", "[0 1]", "é\n☃ " * 40)
-"""Messages of the games that are tried at the start, beside words that it has just used."""
+"""Messages of the trial games at the start, in addition to words of the last observation."""
 _MAX_REWARD: Final = 1e9
-"""Largest reward of one turn, either way: sums of larger ones would no longer be exact."""
+"""Largest reward of one turn, positive or negative: sums of larger ones would not be exact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One reply of an environment; `reset` gives no reward and is never the end."""
+    """One observation with its reward. The observation of `reset` has reward 0 and is not done."""
 
     observation: str
     reward: float = 0.0
@@ -60,14 +60,15 @@ class Turn:
 
 
 class EnvironmentTasks:
-    """All games of one family."""
+    """The games of one family."""
 
     def __init__(
         self, spec: FamilySpec, new_game: Callable[[], Any], limit: ItemLimit, guard: AuditGuard
     ) -> None:
-        """Try the environment, each game within `limit`. Call inside the sandbox.
+        """Play trial games, each within `limit`. Call inside the sandbox.
 
-        Raises `UserCodeError`: it cannot be played, or does not repeat itself.
+        Raises:
+            UserCodeError: the environment cannot be played, or is not deterministic.
         """
         self.spec = spec
         self._new_game = new_game
@@ -78,10 +79,10 @@ class EnvironmentTasks:
         self._try()
 
     def item(self, seed: int, index: int) -> GeneratedItem:
-        """The game of these coordinates: its question is what is seen first.
+        """Return the game of these coordinates. Its question is the first observation.
 
-        One game in eight is held out, by its seed: what is seen first may be alike in all.
-        Raises `UserCodeError`.
+        One game in eight is held out, chosen by its seed, because first observations may all be
+        equal. Raises `UserCodeError`.
         """
         game_seed = self._game_seed(seed, index)
         (first,) = self._turns(game_seed, ())
@@ -93,12 +94,13 @@ class EnvironmentTasks:
         )
 
     def score(self, seed: int, index: int, text: str, finish_reason: FinishReason) -> float:
-        """Return the reward of a completion by replaying its messages, 0 to 1.
+        """Return the reward of a completion, 0 to 1, by replaying its messages.
 
-        It is 0 where the messages go on after the end or after the last turn, and where the
-        completion says that the game was over and it was not.
+        It is 0 if messages follow the end of the game or exceed `max_turns`, or if the completion
+        claims a finished game that is not done.
 
-        Raises `UserCodeError`: the environment failed, or differed from a moment before.
+        Raises:
+            UserCodeError: the environment failed, or two replays differed.
         """
         messages = split_messages(text)
         if len(messages) > self.spec.max_turns:
@@ -115,7 +117,7 @@ class EnvironmentTasks:
         return self._reward(turns)
 
     def play(self, seed: int, index: int, messages: Sequence[str]) -> Play:
-        """Return what the environment answers to each message, up to the end of the game."""
+        """Return the environment's reply to each message, up to the end of the game."""
         turns: list[Turn] = []
         error = ""
         try:
@@ -124,7 +126,7 @@ class EnvironmentTasks:
             turns.extend(self._turns(self._game_seed(seed, index), messages))
         except UserCodeError as failed:
             error = str(failed)
-        # One that goes on after the end earns nothing, as in `score`.
+        # A game with messages after its end earns nothing, as in `score`.
         is_whole = not error and len(turns) == len(messages) + 1
         return Play(
             observations=tuple(turn.observation for turn in turns[1:]),
@@ -134,29 +136,29 @@ class EnvironmentTasks:
         )
 
     def _game_seed(self, seed: int, index: int) -> int:
-        """The seed that the environment is given: below 2**31, unlike in every family."""
+        """Return the seed passed to `reset`: below 2**31, and different in every family."""
         named = b"%s %d %d" % (self.spec.digest.hex().encode(), seed, index)
         return int.from_bytes(hashlib.sha256(named).digest()[:4], "big") >> 1
 
     def _turns(self, game_seed: int, messages: Iterable[str]) -> Iterator[Turn]:
-        """Play a game. The first turn is what is seen before any message.
+        """Play a game and yield its observations, beginning with that of `reset`.
 
-        Raises `UserCodeError`: the environment raised, or returned what it should not.
+        Raises `UserCodeError`: the environment raised, or returned something invalid.
         """
-        # By the rules of scoring: another peer chose the messages, and so what would be evaluated.
+        # The rules of scoring apply: another peer chose the messages, so they are hostile input.
         watched = (self.spec.path,) if self.spec.is_of_a_file else ()
         try:
             with self._guard.watching(*watched):
                 yield from self._watched_turns(game_seed, messages)
         except (UserCodeError, WorkerUnavailable, MemoryError):
-            # Too little memory may be what earlier games left behind: a new process asks again,
-            # see `RequestAnswerer`.
+            # Earlier games may have filled the memory, so the client retries with a new worker
+            # (`RequestAnswerer`).
             raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001  somebody's program
+        except (Exception, SystemExit) as error:  # noqa: BLE001  user code may raise anything
             raise UserCodeError(error_line(error, self._name)) from None
 
     def _watched_turns(self, game_seed: int, messages: Iterable[str]) -> Iterator[Turn]:
-        """Play a game; what is refused to it is its error, whatever it did about that."""
+        """Play a game. A refused operation fails it, even if the game caught the exception."""
 
         def called(function: Callable[..., R], *given: Any) -> R:
             try:
@@ -186,28 +188,30 @@ class EnvironmentTasks:
             number = float(reward)
         except (TypeError, ValueError):
             raise UserCodeError(
-                f"{self._name}: step must return an observation, a reward and whether it is over"
+                f"{self._name}: step must return (observation, reward, done)"
             ) from None
         if not abs(number) <= _MAX_REWARD:
-            raise UserCodeError(f"{self._name}: step returned a reward of {number}")
+            raise UserCodeError(
+                f"{self._name}: step returned a reward of {number}; the limit is {_MAX_REWARD:g}"
+            )
         return Turn(observation=self._text(observation, room), reward=number, done=bool(done))
 
     def _text(self, observation: Any, room: int) -> str:
         if not isinstance(observation, str):
             kind = type(observation).__name__
-            raise UserCodeError(f"{self._name}: an observation must be a text, not {kind}")
+            raise UserCodeError(f"{self._name}: an observation must be a str, not {kind}")
         if len(observation) > room:
             raise UserCodeError(
-                f"{self._name}: says more than {MAX_TRANSCRIPT_CHARS} characters in one game"
+                f"{self._name}: one game's observations exceed {MAX_TRANSCRIPT_CHARS} characters"
             )
-        # Half a character could not be shown or made into tokens.
+        # Lone surrogates can be neither displayed nor tokenized.
         return observation.encode(errors="replace").decode()
 
     def _reward(self, turns: Sequence[Turn]) -> float:
         return self.spec.share_of(math.fsum(turn.reward for turn in turns))
 
     def _try(self) -> None:
-        """Play what any policy may say, each game twice, the second time in the other order."""
+        """Play the trial games twice, the second time in reverse order, and compare."""
         seeds = [self._game_seed(seed, 0) for seed in range(PROBED_GAMES)]
         said = {seed: self._improvised(seed) for seed in seeds}
         again = {seed: self._limited(seed, said[seed][0]) for seed in reversed(seeds)}
@@ -215,7 +219,7 @@ class EnvironmentTasks:
             self._compare(said[seed][1], again[seed])
 
     def _improvised(self, game_seed: int) -> tuple[list[str], list[Turn]]:
-        """Play one game, half of it with words of the environment's own."""
+        """Play one trial game; half of the messages repeat words of the observations."""
         messages: list[str] = []
         turns: list[Turn] = []
 
@@ -239,10 +243,10 @@ class EnvironmentTasks:
             raise self._unrepeatable(min(len(first), len(second)))
 
     def _unrepeatable(self, turn: int) -> UnrepeatableError:
-        where = f"in turn {turn}" if turn else "in what is seen first"
+        where = f"in turn {turn}" if turn else "in the first observation"
         return UnrepeatableError(
-            f"{self._name} does not repeat itself: it differed {where}. Peers replay every game "
-            "and must see the same: draw all chance from the seed that reset is given"
+            f"{self._name} is not deterministic: two replays differed {where}. Peers replay every "
+            "game and must get the same: derive all randomness from the seed that reset receives"
         )
 
 
@@ -257,7 +261,9 @@ def load_game(
     digest = spec.config["sha256"]
     game = within(limit, spec.path, load, spec, source, spec.path, digest, name, guard)
     if not isinstance(game, type):
-        raise UserCodeError(f'{spec.path} has no class {name!r}; class = "…" names another')
+        raise UserCodeError(
+            f'{spec.path} has no class {name!r}; set class = "NAME" in the task file'
+        )
     for method in ("reset", "step"):
         if not callable(getattr(game, method, None)):
             raise UserCodeError(f"{spec.path}: {name} has no method {method}")

@@ -1,4 +1,4 @@
-"""Answers of rows: which ones are equal to the row's own. For the worker process only."""
+"""Comparison of answers with a row's reference answer. For the worker process only."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ _SHOWN_CHARS: Final = 60
 
 
 def equality(spec: FamilySpec) -> Callable[[str, Any], float]:
-    """Return the function that scores an answer (1 equal, 0 not) against an item's entry."""
+    """Return the function that scores an answer against an item's entry: 1 if equal, else 0."""
     if spec.verifier == EXACT:
         return lambda answer, entry: float(answer == entry["answer"])
-    # Late: an optional package, which the worker has loaded where a family needs it.
+    # Imported late: an optional package, loaded before the sandbox only if a family needs it.
     from shoal_tasks.worker.math_answers import is_equal
 
     return lambda answer, entry: float(is_equal(answer, str(entry["answer"])))
 
 
 def check_answers(spec: FamilySpec, rows: Sequence[TaskRow]) -> None:
-    """Raise `FamilyError` with the first row whose own answer its verifier does not accept.
+    """Raise `FamilyError` for the first row whose reference answer its verifier rejects.
 
-    Nobody could ever be right there, so that a policy would learn nothing and never know why.
+    No completion could earn a reward on such a row, and nothing would show the cause.
     """
     is_right = equality(spec)
-    step = max(1, len(rows) // FIRST_ROWS)  # as many again, spread over the file
+    step = max(1, len(rows) // FIRST_ROWS)  # the same number again, spread over the file
     numbers = sorted({*range(min(FIRST_ROWS, len(rows))), *range(0, len(rows), step)})
     for number in numbers:
         gold = rows[number].answer
         if _is_plain_number(gold) or _accepts(spec, is_right, gold):
             continue
         raise FamilyError(
-            f"family {spec.name!r}: its own verifier ({spec.verifier}) does not accept the answer "
+            f"family {spec.name!r}: its verifier ({spec.verifier}) rejects the reference answer "
             f"{_short(gold)} to {_short(rows[number].question)}"
-            + ("" if "####" not in gold else '; answer_after = "####" takes what stands behind it')
+            + ("" if "####" not in gold else '; answer_after = "####" takes the text after it')
         )
 
 
 def check_repeated(spec: FamilySpec, questions: Sequence[Sequence[TaskRow]]) -> None:
-    """Raise `FamilyError` where the rows of one question have answers that are not equal."""
+    """Raise `FamilyError` if rows with the same question have different answers."""
     is_right = equality(spec)
     for rows in [rows for rows in questions if len(rows) > 1][:FIRST_ROWS]:
         for other in rows[1:]:
             try:
                 is_equal = is_right(other.answer, {"answer": rows[0].answer}) == 1.0
-            except Exception:  # noqa: BLE001  a reader raises all kinds on what it cannot read
+            except Exception:  # noqa: BLE001  a parser may raise anything on unreadable text
                 is_equal = False
             if not is_equal:
                 raise FamilyError(
-                    f"family {spec.name!r}: {_short(rows[0].question)} stands in several rows with "
+                    f"family {spec.name!r}: {_short(rows[0].question)} occurs in several rows with "
                     f"different answers, {_short(rows[0].answer)} and {_short(other.answer)}: keep "
                     "one of them"
                 )
@@ -70,10 +70,10 @@ def _accepts(spec: FamilySpec, is_right: Callable[[str, Any], float], gold: str)
     answer = extract_answer(spec.answer_format, text, FinishReason.STOP)
     try:
         return answer is not None and is_right(answer, {"answer": gold}) == 1.0
-    except Exception:  # noqa: BLE001  a reader raises all kinds on what it cannot read
+    except Exception:  # noqa: BLE001  a parser may raise anything on unreadable text
         return False
 
 
 def _is_plain_number(gold: str) -> bool:
-    """Return whether a gold answer is digits alone, which every verifier reads."""
+    """Return whether a reference answer is digits only, which every verifier reads."""
     return gold.isascii() and gold.removeprefix("-").isdigit()

@@ -1,8 +1,8 @@
-"""An event loop without sockets, for rewards that are asynchronous. For the worker process only.
+"""An asyncio event loop without sockets, for asynchronous rewards. For the worker process only.
 
-The sandbox has no sockets, which asyncio's own loops wake themselves by. This one waits for nothing
-but time, and its time is its own: it jumps to the next timer, so that a reward that sleeps takes no
-longer and gives the same on every machine. Work for threads (`asyncio.to_thread`) is done at once.
+asyncio's own loops need a socket pair to wake up, and the sandbox allows none. This loop waits only
+for timers, on a virtual clock that jumps to the next one: a reward that sleeps takes no time and
+gives the same result on every machine. `asyncio.to_thread` runs its function at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 class _NothingToWaitFor(selectors.BaseSelector):
-    """A selector without files: a wait moves the clock."""
+    """A selector without files: waiting advances the clock."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -28,7 +28,7 @@ class _NothingToWaitFor(selectors.BaseSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            raise RuntimeError("the reward waits for what never happens")
+            raise RuntimeError("the reward awaits something that never completes")
         self.now += max(0.0, timeout)
         return []
 
@@ -44,17 +44,17 @@ class TimeOnlyLoop(asyncio.SelectorEventLoop):
         super().__init__(self._clock)
 
     def time(self) -> float:
-        """Return the loop's own time, seconds since it was made."""
+        """Return the virtual time, in seconds since the loop was created."""
         return self._clock.now
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> Any:
-        """Call `func` at once: the sandbox has no threads."""
+        """Call `func` at once: the sandbox allows no threads."""
         future = self.create_future()
         try:
             future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001  it is the awaiter's
+        except Exception as error:  # noqa: BLE001  raised again where it is awaited
             future.set_exception(error)
         return future
 
@@ -62,7 +62,7 @@ class TimeOnlyLoop(asyncio.SelectorEventLoop):
         self._ssock = self._csock = None
 
     def _close_self_pipe(self) -> None:
-        """There is none."""
+        """Do nothing: there is no self-pipe."""
 
 
 class _Policy(asyncio.DefaultEventLoopPolicy):
@@ -70,14 +70,14 @@ class _Policy(asyncio.DefaultEventLoopPolicy):
 
 
 def use_time_only_loops() -> None:
-    """Let every loop that is made from now on be a `TimeOnlyLoop`, those of `asyncio.run` too."""
+    """Make every new event loop a `TimeOnlyLoop`, those of `asyncio.run` too."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         asyncio.set_event_loop_policy(_Policy())
 
 
 def wait_for(awaitable: Awaitable[Any]) -> Any:
-    """Run an awaitable to its end on a loop of its own, and return its result."""
+    """Run an awaitable on a new loop and return its result."""
 
     async def awaited() -> Any:
         return await awaitable
@@ -93,7 +93,7 @@ def wait_for(awaitable: Awaitable[Any]) -> Any:
 
 
 def _cancel_all(loop: TimeOnlyLoop) -> None:
-    """End what the reward started and did not wait for."""
+    """Cancel the tasks that the reward started and did not await."""
     left = asyncio.all_tasks(loop)
     for task in left:
         task.cancel()

@@ -1,4 +1,4 @@
-"""Messages between a client and the task worker: a JSON object in each frame. Sans-IO."""
+"""Messages between a client and the task worker: one JSON object per frame. Sans-IO."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Message = dict[str, JsonValue]
 
 
 def encode_message(message: Message) -> bytes:
-    """One frame. ASCII-only JSON, so that a lone surrogate in a completion survives."""
+    """Return one frame. The JSON is ASCII, so lone surrogates in a completion survive."""
     body = json.dumps(message, separators=(",", ":"), allow_nan=False).encode("ascii")
     return encode_frame(body)
 
 
 def read_messages(decoder: FrameDecoder, data: bytes) -> list[Message]:
-    """Take bytes as they came, and return the messages that are now whole.
+    """Feed received bytes and return the complete messages.
 
-    Raises `WorkerProtocolError` on bytes that are none.
+    Raises `WorkerProtocolError` if the bytes are not valid frames of JSON.
     """
     try:
         messages = [json.loads(body) for body in decoder.feed(data)]

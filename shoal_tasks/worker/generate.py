@@ -1,7 +1,7 @@
-"""Regenerates tasks from coordinates. For the worker process only: generators are reasoning_gym's.
+"""Generates tasks from coordinates, by reasoning_gym or from rows. For the worker process only.
 
-Item i of stream s is made alone, from a random generator seeded with s + i: no earlier item is
-built. One data set per family is kept and re-seeded, because building one can cost a word list.
+Item i of stream s is generated from seed s + i alone, without the earlier items. Each family keeps
+one data set and reseeds it, because building one may load a word list.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from shoal_wire.limits import MAX_INDEX
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratedItem:
-    """One item as reasoning_gym made it, with the method that scores it."""
+    """One item as its generator made it, with its scoring function."""
 
     entry: dict[str, Any]
     score_answer: Callable[[str, Any], float]
     part: Split
-    """The use of the question."""
+    """What the question may be used for."""
 
     @property
     def question(self) -> str:
@@ -53,7 +53,7 @@ class GeneratedItem:
         return None if answer is None else str(answer)
 
     def row(self) -> Message:
-        """Return what a client reads as a `TaskItem`."""
+        """Return the fields of a `TaskItem`, as the client reads them."""
         answer = self.answer
         example = answer or self.entry["metadata"].get("example_answer")
         shown = None if example is None else str(example)
@@ -61,7 +61,7 @@ class GeneratedItem:
 
 
 class TaskStream:
-    """All items of one family."""
+    """The items of one family with a generator."""
 
     def __init__(self, spec: FamilySpec) -> None:
         """Build the data set. Raises whatever reasoning_gym raises on a bad configuration."""
@@ -70,15 +70,15 @@ class TaskStream:
         self._dataset = create(spec.generator, **dict(spec.config), seed=0, size=MAX_INDEX)
 
     def item(self, seed: int, index: int) -> GeneratedItem:
-        """Make item ``index`` of stream ``seed``; the same everywhere and always.
+        """Return item ``index`` of stream ``seed``, which is the same on every machine.
 
-        Raises what the generator raises: some draw an impossible task now and then, such as a
-        division by zero.
+        Raises what the generator raises: some seeds give an impossible task, such as a division by
+        zero.
         """
         self._dataset.seed = seed
         self._dataset.config.seed = seed
-        # decimal_arithmetic sets the precision of the thread and leaves it set: without a context
-        # of its own an item would depend on the items made before it.
+        # decimal_arithmetic changes the thread's decimal precision and does not restore it: without
+        # its own context an item would depend on the items before it.
         with decimal.localcontext(decimal.Context(prec=28)):
             entry = self._dataset[index]
         if self.spec.generator == "propositional_logic":
@@ -94,7 +94,7 @@ class TaskStream:
 
 
 class RowTasks:
-    """All items of one family of rows, in the same form."""
+    """The items of one family of rows, with the same interface as `TaskStream`."""
 
     def __init__(
         self,
@@ -105,11 +105,15 @@ class RowTasks:
         guard: AuditGuard,
         runner: TestRunner | None = None,
     ) -> None:
-        """Build them; `sources` are the Python files of a family that is rewarded by such, and
-        `runner` runs the unit tests of a family that has them.
+        """Parse and check the rows.
 
-        Raises `FamilyError`: a file is not the one that the family names; an answer that the
-        family's own verifier does not accept; a reward that cannot be used.
+        `sources` are the reward's Python files, empty without one. `runner` executes unit tests;
+        None without them.
+
+        Raises:
+            FamilyError: a file differs from the one the family names, a reference answer is
+            rejected
+                by the family's verifier, or a reward cannot be used.
         """
         check_file(spec, data, spec.path, spec.config["sha256"])
         rows = parse_rows(data, spec.path)
@@ -123,17 +127,17 @@ class RowTasks:
         self._split = SplitRows.of(keys, rows, config["held_out"])
         self._reward = PythonReward(spec, sources, rows, limit, guard) if sources else None
         self.notes = self._reward.notes if self._reward else []
-        """Lines for the family's owner."""
+        """Lines for the family's author."""
         self._tests = None if runner is None else CodeReward(spec, rows, runner)
         if not sources and runner is None:
             check_answers(spec, rows)
             check_repeated(spec, (*self._split.training, *self._split.held_out))
 
     def item(self, seed: int, index: int) -> GeneratedItem:
-        """Return a row. Held-out seeds have the held-out questions to themselves.
+        """Return a row. Held-out seeds select only held-out questions.
 
-        A number goes through the questions first: those of several rows are asked as often as the
-        others, each time by another of their rows.
+        Consecutive numbers go through all questions before one repeats. A question with several
+        rows is as frequent as the others, and each repetition takes the next of its rows.
         """
         row, is_held_out = self._row(seed, index)
         part = Split.HELD_OUT if is_held_out else Split.TRAINING
@@ -150,7 +154,7 @@ class RowTasks:
         reward = self._reward
         if reward is None:
             return GeneratedItem(entry=entry, score_answer=equality(self.spec), part=part)
-        # A judge's; other functions score whole groups.
+        # For a judge; other functions score whole groups.
         return GeneratedItem(
             entry=entry,
             score_answer=lambda text, _entry: reward.score(row, [text]).shares[0],
@@ -158,7 +162,7 @@ class RowTasks:
         )
 
     def score(self, seed: int, index: int, texts: Sequence[str]) -> Earned:
-        """Return what the completions of one group earn by the family's functions.
+        """Return the rewards of one group's completions by the family's functions.
 
         Raises `UserCodeError`.
         """
@@ -175,14 +179,14 @@ class RowTasks:
 
 
 def preload(generators: Iterable[str]) -> None:
-    """Load everything the generators may need from disk, so that the disk can be taken away.
+    """Load everything that the generators may read from disk, before the sandbox closes it.
 
-    Runs each once with its default configuration (never with one from elsewhere) and keeps the
-    library's data files in memory; afterwards no path reaches the file system through them.
+    Runs each generator once with its default configuration (never with a received one) and keeps
+    the library's data files in memory. Afterwards no generator opens a file.
     """
     wanted = set(generators)
     if not wanted:
-        return  # a judge, a server, rows: reasoning_gym is most of what a worker's start costs
+        return  # reasoning_gym takes most of a worker's start, and these families do not use it
     create_dataset = _library().create_dataset
     _keep_data_files()
     for name in sorted(wanted):

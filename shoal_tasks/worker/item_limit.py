@@ -1,4 +1,4 @@
-"""Processor-time limit on one item, by an interval timer. Main thread only."""
+"""A processor-time limit for one item, by an interval timer. Main thread only."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from typing import Self
 
 
 class ItemTimeout(BaseException):
-    """The item used up its time. Not an Exception, so that a scorer's ``except`` misses it."""
+    """The item used up its time. A BaseException, which ``except Exception`` does not catch."""
 
 
 class ItemLimit:
-    """Context manager: raises `ItemTimeout` inside the block once its processor time is spent.
+    """Context manager that raises `ItemTimeout` in its block once the processor time is used up.
 
-    The timer repeats, because code with a bare ``except`` may swallow the first; ``expired``
-    tells afterwards whether it fired. It cannot interrupt one long operation of the interpreter,
-    such as a huge power: that is what the parent's kill is for.
+    The timer repeats, because code with a bare ``except`` may swallow the first exception;
+    ``expired`` shows afterwards whether it fired. It cannot interrupt a single long operation of
+    the interpreter, such as a huge power: for those the client kills the process.
+
+        with ItemLimit(1.0).of(8):
+            scores = [score(text) for text in group]
     """
 
     def __init__(self, seconds: float) -> None:
@@ -27,7 +30,7 @@ class ItemLimit:
         signal.signal(signal.SIGPROF, self._on_timer)
 
     def of(self, items: int) -> Self:
-        """Return this limit with the time of so many items, for the next block alone."""
+        """Return this limit with the time of `items` items, for the next block only."""
         self._items = max(1, items)
         return self
 
@@ -43,7 +46,7 @@ class ItemLimit:
         signal.setitimer(signal.ITIMER_PROF, 0.0)
 
     def _on_timer(self, _signal: int, _frame: FrameType | None) -> None:
-        # A signal that was already pending when the block ended must not hit what follows.
+        # A signal that was pending when the block ended must not affect the code after it.
         if self._armed:
             self.expired = True
             raise ItemTimeout

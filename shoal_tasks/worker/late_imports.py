@@ -1,8 +1,8 @@
-"""Parts of libraries that load on demand. For the worker process only.
+"""Modules that libraries import on demand. For the worker process only.
 
-Inside the sandbox libraries stay readable where the machine permits it. Where it does not, or where
-loading would take a reward's time, what a user's file may need is loaded before: `load_parts`.
-Whatever is missing even so is no "not installed" that the file's own `except` could hide:
+Where the machine permits it, libraries stay readable inside the sandbox. Where it does not, or
+where importing would use up a reward's time, `load_parts` imports them in advance. A module that is
+still missing must not look like "not installed", which the file's own `except` could hide:
 `LateImports` records it as a refusal, with the line of the file.
 """
 
@@ -34,14 +34,14 @@ _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
         )
     ),
 }
-"""Modules that the standard library imports only when used, as far as answers need them."""
+"""Modules that the standard library imports only on use, as far as rewards need them."""
 
 
 def load_parts(tree: ast.AST) -> None:
-    """Load what the modules that a file has imported load on demand, while there is a disk."""
+    """Import what a file's modules would import on demand, while the disk is readable."""
     names = _names_of_modules(tree)
     for node in ast.walk(tree):
-        # numpy.random is an attribute that numpy imports when it is first looked at.
+        # numpy.random is an attribute that numpy imports on first access.
         if isinstance(node, ast.Attribute) and (found := _dotted(node)) is not None:
             first, *rest = found
             module: object = sys.modules.get(names.get(first, ""))
@@ -70,20 +70,20 @@ _PACKAGES: Final = (
     *("assumptions", "calculus", "concrete", "core", "functions", "integrals", "logic", "matrices"),
     *("ntheory", "polys", "series", "sets", "simplify", "solvers", "strategies", "utilities"),
 )
-"""The parts of sympy that import one another on demand: later there is no disk to import from."""
+"""Packages of sympy that import one another on demand: inside the sandbox there is no disk."""
 
 
 def _import_all(package: str) -> None:
     folder = importlib.import_module(package)
     for module in pkgutil.walk_packages(folder.__path__, f"{package}."):
         if not {"tests", "benchmarks", "benchmark"} & set(module.name.split(".")):
-            # Some need a package that is not installed, and are never asked for.
+            # Some need a package that is not installed, and are never used.
             with contextlib.suppress(ImportError):
                 importlib.import_module(module.name)
 
 
 def _names_of_modules(tree: ast.AST) -> dict[str, str]:
-    """Return the modules that a file imports, by the names that it gives them."""
+    """Return the modules that a file imports, by the names that it binds."""
     names = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -97,7 +97,7 @@ def _names_of_modules(tree: ast.AST) -> dict[str, str]:
 
 
 def _dotted(node: ast.Attribute) -> list[str] | None:
-    """Return the names of `a.b.c`; None where it does not begin with a name."""
+    """Return the names of `a.b.c`; None if it does not begin with a name."""
     names = [node.attr]
     value = node.value
     while isinstance(value, ast.Attribute):
@@ -107,12 +107,13 @@ def _dotted(node: ast.Attribute) -> list[str] | None:
 
 
 class LateImports(importlib.abc.MetaPathFinder):
-    """The last finder: finds nothing, and tells a part that is not loaded from one that is not
-    installed.
+    """The last import finder: finds nothing, but records a module that exists outside the sandbox.
+
+    So "not loaded" is distinguished from "not installed".
     """
 
     def __init__(self, guard: AuditGuard) -> None:
-        """List the modules that exist. Call while there is a disk."""
+        """List the modules that exist. Call while the disk is readable."""
         self._guard = guard
         packages = {
             name: path

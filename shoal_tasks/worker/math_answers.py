@@ -1,8 +1,8 @@
 """Equality of mathematical answers, by math-verify (extra `math`). For the worker process only.
 
-The answer is read as LaTeX. math-verify's own reader builds numbers through sympy's parser, which
-evaluates text; inside the worker the audit hook lets that through for plain numbers only. Its
-timeouts are left off: the worker's own limit on an item covers reading and comparing.
+Answers are parsed as LaTeX. math-verify builds numbers through sympy's parser, which evaluates
+text; in the worker, the audit hook allows that for plain numbers only. math-verify's own time-outs
+are off, because the worker's item limit covers parsing and comparing.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _WARM_UP: Final = (
     ("\\begin{pmatrix}1 & 2\\end{pmatrix}", "\\text{A}"),
     ("\\sin(x) + \\log(2) < 3", "e^{i}"),
 )
-"""One of each kind, so that everything imported on demand is there before the disk is gone."""
+"""One example of each kind, so that all imports happen before the disk is closed."""
 
 
 def warm_up() -> None:
-    """Import and build what reading and comparing need. Evaluates only the texts above."""
+    """Import and build what parsing and comparing need. Evaluates only the texts above."""
     logging.getLogger("math_verify").setLevel(logging.CRITICAL)
     load_sympy()
     for expected, answer in _WARM_UP:
@@ -42,11 +42,11 @@ def warm_up() -> None:
 
 
 def is_equal(answer: str, expected: str) -> bool:
-    """Return whether the two are the same mathematically. Text that cannot be read is not equal.
+    """Return whether two answers are mathematically equal. Unreadable text is not equal.
 
-    Where a number is expected, an answer may name its unit or end with a full stop: 72, "72." and
-    "72 clips" are one. It may hold no second number, or guessing several would pay, and no sum or
-    product that is left to be worked out, or a copy of the question would.
+    If a number is expected, the answer may have a unit or a full stop: 72, "72." and "72 clips" are
+    equal. It may not contain a second number, or guessing several would be rewarded. Nor may it be
+    an unevaluated sum or product, or copying the question would be.
     """
     if _NUMBER.fullmatch(expected.strip()):
         bare = _number_in(answer)
@@ -58,21 +58,21 @@ def is_equal(answer: str, expected: str) -> bool:
 
 
 _NUMBER: Final = re.compile(r"[-+−]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?<=\d)")
-"""A whole or decimal number, with separators of thousands or a dollar sign, and nothing else."""
+"""A whole or decimal number only, with separators of thousands or a dollar sign."""
 _WITH_UNIT: Final = re.compile(rf"(?P<number>{_NUMBER.pattern})(?:\s+[^\W\d_][^\d\\{{}}=<>^]*|\.)?")
-"""The same with a unit in words behind it, or a full stop."""
+"""The same, followed by a unit in words or a full stop."""
 
 
 _UNDONE: Final = re.compile(
     r"[\d)\]}]\s*(?:[-+−*×·÷]|\\times|\\cdot|\\div)\s*[\d([{\\.]|[\d)]\s+[\d(]|\)\s*\("
 )
-"""Two numbers with a sign between them, or a blank, which is read as a product."""
+"""Two numbers joined by an operator, or by a blank, which is parsed as a product."""
 _POWER_OF_TEN: Final = re.compile(r"\s*(?:[*×·]|\\times|\\cdot)\s*10\^(?:\d|\{[-+−]?\d+\})")
-"""A part of one number: 1.5 \\times 10^3."""
+"""A power of ten, as part of one number: 1.5 \\times 10^3."""
 
 
 def _number_in(answer: str) -> str | None:
-    """Return the one number of an answer such as ``72 clips.``; None where it is something else."""
+    """Return the only number of an answer such as ``72 clips.``; None for any other answer."""
     found = _WITH_UNIT.fullmatch(answer.strip())
     return found["number"] if found is not None and found["number"] else None
 

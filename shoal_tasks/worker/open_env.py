@@ -1,8 +1,8 @@
-"""Environments on an OpenEnv server in the form of an environment. For the worker process only.
+"""Adapts OpenEnv servers to the interface of environments. For the worker process only.
 
-The connection is opened by the first game that needs it and closed when nothing is asked for a
-second, since a server may have place for a single session. Each new connection first plays one of
-the games by which the environment is known, so a server that was exchanged meanwhile is noticed.
+The first game opens the connection. It is closed after a second without requests, because a server
+may allow only one session. Each new connection first replays one of the games that identify the
+environment, so that a replaced server is noticed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ServerPlayer:
     """Plays one family on its server, with one session at a time."""
 
     def __init__(self, spec: FamilySpec, place: ServerPlace) -> None:
-        """Ask the server whether it has the family's environment. Call before the sandbox.
+        """Check that the server runs the family's environment. Call before entering the sandbox.
 
         Raises `ServerUnavailable`, `FamilyError`.
         """
@@ -44,28 +44,28 @@ class ServerPlayer:
         self._session: Session | None = None
 
     def session(self) -> Session:
-        """Return the session that is open, or open one. Raises `ServerUnavailable`."""
+        """Return the open session, or open one. Raises `ServerUnavailable`."""
         if self._session is not None and self._session.is_open:
             return self._session
         self._session = session = Session(self.place)
         if play_probe(session, self.description.forms, 0, self.place.text) != self._probe:
             session.close()
-            raise away(self.place.text, "it has another environment than when this node started")
+            raise away(self.place.text, "it runs another environment than when this node started")
         return session
 
     def release(self) -> None:
-        """Give the session back to the server."""
+        """Close the session on the server."""
         if self._session is not None:
             self._session.close()
             self._session = None
 
     def new_game(self) -> OpenEnvGame:
-        """Return a game that has not begun."""
+        """Return a new game."""
         return OpenEnvGame(self)
 
 
 class OpenEnvGame:
-    """One game."""
+    """One game on a server."""
 
     def __init__(self, player: ServerPlayer) -> None:
         self._player = player
@@ -73,8 +73,10 @@ class OpenEnvGame:
         self._session = player.session()
 
     def reset(self, seed: int) -> str:
-        """Begin, and return what is seen first. Raises `ServerUnavailable`: never a verdict on a
-        task."""
+        """Begin, and return the first observation.
+
+        Raises `ServerUnavailable`: a server that fails is never a verdict on a task.
+        """
         try:
             seen = self._session.reset(seed)
         except (NotAnActionError, EnvironmentRaisedError) as error:
@@ -82,7 +84,7 @@ class OpenEnvGame:
         return self._forms.observation.text(seen.observation)
 
     def step(self, message: str) -> tuple[str, float, bool]:
-        """Take the action that a message says. Raises `UserCodeError`: the environment raised."""
+        """Send the action in a message. Raises `UserCodeError`: the environment raised."""
         try:
             seen = self._session.step(self._forms.action.action(message))
         except NotAnActionError:
@@ -93,12 +95,12 @@ class OpenEnvGame:
 
 
 class ServerTasks(EnvironmentTasks):
-    """All games of a family on a server."""
+    """The games of a family on a server."""
 
     def item(self, seed: int, index: int) -> GeneratedItem:
         """Return the game of these coordinates.
 
-        Raises `ServerUnavailable` for whatever goes wrong: the sender of a task does not answer for
+        Raises `ServerUnavailable` for every error: the sender of the task is not responsible for
         it.
         """
         try:
@@ -108,11 +110,11 @@ class ServerTasks(EnvironmentTasks):
 
 
 def places_of(specs: tuple[FamilySpec, ...]) -> dict[str, ServerPlace]:
-    """Look up these families' servers by address. Raises `ServerUnavailable`, `FamilyError`."""
+    """Resolve these families' server addresses. Raises `ServerUnavailable`, `FamilyError`."""
     texts = {spec.path for spec in specs if spec.is_on_a_server}
     return {text: ServerPlace(parse_address(text), text) for text in sorted(texts)}
 
 
 def socket_addresses(places: Iterable[ServerPlace]) -> frozenset[Any]:
-    """Return the addresses that a process with these servers may connect to."""
+    """Return the socket addresses that a worker with these servers may connect to."""
     return frozenset(where for place in places for _, where in place.sockets)

@@ -1,4 +1,4 @@
-"""The operations of the worker, and how its replies are read: none is trusted. Sans-IO."""
+"""The worker's operations, and the parsers of its replies, which are not trusted. Sans-IO."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from shoal_wire.limits import MAX_COMPLETION_BYTES, MAX_COMPLETIONS, MAX_INDEX, 
 
 
 class ConfiguredFamilies:
-    """The configured families, for checking coordinates before they travel."""
+    """The configured families, for checking coordinates before they are sent."""
 
     def __init__(self, specs: Sequence[FamilySpec]) -> None:
-        """Raises ValueError without specs or when two have one name."""
+        """Raise ValueError if there are no specs, or two with the same name."""
         self.specs = tuple(specs)
         self.by_name = {spec.name: spec for spec in specs}
         self._judges = {spec.lane for spec in specs if spec.is_local}
@@ -43,7 +43,7 @@ class ConfiguredFamilies:
             raise ValueError("need at least one family, and names must be unique")
 
     def row(self, task: TaskCoordinates) -> dict[str, JsonValue]:
-        """The coordinates as the worker reads them; raises `UnknownFamily`, ValueError."""
+        """Return the coordinates as the worker reads them. Raises `UnknownFamily`, ValueError."""
         spec = self.by_name.get(task.family)
         if spec is None or spec.digest != task.config_digest:
             raise UnknownFamily(f"no family {task.family!r} with this configuration")
@@ -52,26 +52,27 @@ class ConfiguredFamilies:
         return {"family": task.family, "seed": task.seed, "index": task.index}
 
     def lane(self, task: TaskCoordinates) -> str:
-        """Return the name of the worker that has a task's family."""
+        """Return the key of the worker that serves a task's family."""
         spec = self.by_name.get(task.family)
         return "" if spec is None else spec.lane
 
     def most_played(self, lane: str) -> int:
-        """Most items in a frame, where each is made by whatever the lane is for."""
+        """Return the maximum number of items per frame for generating and playing."""
         return MAX_ITEMS_ON_A_SERVER if lane in self._servers else MAX_ITEMS_PER_FRAME
 
     def most_scored(self, lane: str) -> int:
-        """Most completions in a frame."""
+        """Return the maximum number of completions per frame."""
         if lane == TESTS_LANE:
             return MAX_ITEMS_OF_TESTS
         return MAX_ITEMS_OF_A_JUDGE if lane in self._judges else self.most_played(lane)
 
 
 def item_operation(families: ConfiguredFamilies) -> Operation[TaskCoordinates, TaskItem | str]:
-    """Regenerate tasks. A result is the generator's error where it fails on the coordinates, and
-    `TIMED_OUT_ERROR` where it used up the item's time: a faster machine may well have made it.
+    """Return the operation that generates tasks.
 
-    An item that kills the worker raises `WorkerUnavailable`: that says nothing about the task.
+    The result of an item that fails is the generator's error, or `TIMED_OUT_ERROR` if it used up
+    its time (a faster machine might succeed). An item that kills the worker raises
+    `WorkerUnavailable`, because that says nothing about the task.
     """
 
     def failed(_task: TaskCoordinates, failure: CallFailure) -> TaskItem | str:
@@ -88,10 +89,10 @@ def item_operation(families: ConfiguredFamilies) -> Operation[TaskCoordinates, T
 
 
 def score_operation(families: ConfiguredFamilies) -> Operation[ScoreRequest, ScoreResult]:
-    """Score completions. An item that kills the worker gets 0 and says so."""
+    """Return the operation that scores completions. One that kills the worker gets 0, marked so."""
 
     def row(request: ScoreRequest) -> dict[str, JsonValue]:
-        # Longer than any completion the wire allows: no frame could be sure to hold it.
+        # Longer than any completion on the wire: a frame might not hold it.
         text = request.text if len(request.text) <= MAX_COMPLETION_BYTES else ""
         finish_reason = str(request.finish_reason)
         return {**families.row(request.task), "text": text, "finish_reason": finish_reason}
@@ -110,7 +111,7 @@ def score_operation(families: ConfiguredFamilies) -> Operation[ScoreRequest, Sco
 def group_operation(
     families: ConfiguredFamilies,
 ) -> Operation[GroupRequest, tuple[ScoreResult, ...]]:
-    """Score groups, each as a whole. One that kills the worker gets 0 for each, and says so."""
+    """Return the operation that scores whole groups. One that kills the worker gets 0 for each."""
 
     def row(request: GroupRequest) -> dict[str, JsonValue]:
         answers: list[JsonValue] = [
@@ -141,17 +142,17 @@ def _unscored(failure: CallFailure) -> ScoreResult:
 
 
 def group_chars(request: GroupRequest) -> int:
-    """Characters of a group's completions."""
+    """Return the number of characters of a group's completions."""
     return sum(len(text) for text, _ in request.answers)
 
 
 def play_operation(families: ConfiguredFamilies) -> Operation[PlayRequest, Play]:
-    """Play environments. One that kills the worker is over."""
+    """Return the operation that plays environments. A game that kills the worker is over."""
     return Operation(
         name="play",
         row=lambda request: {**families.row(request.task), "messages": list(request.messages)},
         read=read_play,
-        # What comes back counts too: a frame holds it as well.
+        # The reply counts too: it must also fit into a frame.
         size=lambda request: play_chars(request) + MAX_TRANSCRIPT_CHARS,
         lane=lambda request: families.lane(request.task),
         most=families.most_played,
@@ -160,12 +161,12 @@ def play_operation(families: ConfiguredFamilies) -> Operation[PlayRequest, Play]
 
 
 def play_chars(request: PlayRequest) -> int:
-    """Characters of a completion that holds these messages."""
+    """Return the number of characters of a completion with these messages."""
     return sum(len(message) + 1 for message in request.messages)
 
 
 def read_item(row: Any) -> TaskItem | str:
-    """Read one task, or why it cannot be made."""
+    """Parse one task, or the reason why it cannot be generated."""
     if not isinstance(row, dict):
         raise WorkerProtocolError("item is not an object")
     if "error" in row:
@@ -176,7 +177,7 @@ def read_item(row: Any) -> TaskItem | str:
     if not (isinstance(answer, str | None) and isinstance(example, str | None)):
         raise WorkerProtocolError("item has the wrong fields")
     try:
-        question.encode()  # half a character has no digest
+        question.encode()  # a lone surrogate has no digest
         part = Split(row["part"])
     except (KeyError, ValueError):
         raise WorkerProtocolError("item has the wrong fields") from None
@@ -184,9 +185,9 @@ def read_item(row: Any) -> TaskItem | str:
 
 
 def read_score(row: Any) -> ScoreResult:
-    """Read one score; the worker ran over hostile text, so nothing of it is taken on trust.
+    """Parse one score. The worker has processed hostile text, so every field is checked.
 
-    Raises `FamilyError`: the family's own function gives other rewards than a moment before.
+    Raises `FamilyError`: the family's own function is not deterministic.
     """
     if isinstance(row, dict) and isinstance(row.get("unrepeatable"), str):
         raise FamilyError(row["unrepeatable"][:LINE_CHARS])
@@ -200,11 +201,11 @@ def read_score(row: Any) -> ScoreResult:
 
 
 def read_group(row: Any) -> tuple[ScoreResult, ...]:
-    """Read the scores of one group. Raises as `read_score`."""
+    """Parse the scores of one group. Raises as `read_score`."""
     if isinstance(row, dict):
         return (read_score(row),)
     if not isinstance(row, list) or len(row) > MAX_COMPLETIONS:
-        raise WorkerProtocolError("a group's scores are no list")
+        raise WorkerProtocolError("a group's scores are not a list")
     return tuple(map(read_score, row))
 
 
@@ -213,7 +214,7 @@ def _line(value: object) -> str:
 
 
 def read_play(row: Any) -> Play:
-    """Read what an environment answered."""
+    """Parse an environment's replies."""
     if not isinstance(row, dict):
         raise WorkerProtocolError("play is not an object")
     observations, error = row.get("observations"), row.get("error")
@@ -236,7 +237,7 @@ def _reward(row: dict[str, Any]) -> float:
     reward = row.get("reward")
     if isinstance(reward, bool) or not isinstance(reward, int | float):
         raise WorkerProtocolError("reward is not a number")
-    # Not made a float before: an integer of a thousand digits cannot be one.
+    # Compared before the conversion: `float` fails on an integer of a thousand digits.
     if not 0.0 <= reward <= 1.0:
         raise WorkerProtocolError("reward is out of range")
     return float(reward)

@@ -1,11 +1,11 @@
-"""A batch in pieces, and what to do when a piece kills the worker. Sans-IO.
+"""Sends a batch in pieces and isolates the item that kills the worker. Sans-IO.
 
-Both clients ask by `run_plan`, so their behaviour under failure is the same:
+Both clients use `run_plan`, so they behave alike on failures:
 
-    piece answered ───────────────────────────────────────────────> its results
-    piece killed the worker ──> its items one by one ──> answered ─> result
-                                                     ──> timed out ─> culprit
-                                                     ──> crashed ──> once more, then culprit
+    piece answered ────────────────────────────────────────────> its results
+    piece killed the worker ──> its items singly ──> answered ──> result
+                                                 ──> timed out ─> culprit
+                                                 ──> crashed ───> retried once, then culprit
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 class CallFailure(StrEnum):
-    """Why a call got no usable reply. Either way the worker is dead by then."""
+    """Why a call got no usable reply. In both cases the worker has been killed."""
 
     TIMED_OUT = "timed_out"
     CRASHED = "crashed"
@@ -36,40 +36,40 @@ class WorkerCall(Generic[R]):
 
     message: Message
     parse: Callable[[Message], list[R]]
-    """Reads the reply. Raises `WorkerProtocolError` where it is not one to this message."""
+    """Parses the reply. Raises `WorkerProtocolError` if it does not match this message."""
     lane: str = ""
-    """Name of the worker that is asked: `FamilySpec.lane`."""
+    """The worker to send it to: `FamilySpec.lane`."""
 
 
 Ask = Callable[[WorkerCall[Any]], Awaitable["list[Any] | CallFailure"]]
-"""Asks the worker: returns a call's results, or why there are none. Raises `ServerUnavailable`."""
+"""Sends a call and returns its results, or why there are none. Raises `ServerUnavailable`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Generic[T, R]):
-    """One thing that a worker does to items: how they travel, and how the results are read."""
+    """One kind of request: how items are encoded, and how results are decoded."""
 
     name: str
     row: Callable[[T], Any]
-    """Returns an item as the worker reads it."""
+    """Encodes an item for the worker."""
     read: Callable[[Any], R]
-    """Reads one result. Raises `WorkerProtocolError`."""
+    """Decodes one result. Raises `WorkerProtocolError`."""
     failed: Callable[[T, CallFailure], R]
-    """The result of an item that cannot be answered; may raise instead."""
+    """Returns the result of an item that got no reply; may raise instead."""
     size: Callable[[T], int] = lambda _item: 0
-    """Characters the item adds to a frame."""
+    """Returns the number of characters that the item adds to a frame."""
     lane: Callable[[T], str] = lambda _item: ""
-    """Returns the name of the worker that has an item's family."""
+    """Returns the key of the worker that serves an item's family."""
     most: Callable[[str], int] = lambda _lane: MAX_ITEMS_PER_FRAME
-    """Most items in one frame to a worker, each counted by its `weight`."""
+    """Returns the maximum total `weight` of the items in one frame to a worker."""
     weight: Callable[[T], int] = lambda _item: 1
-    """Returns the number of items that an item counts as."""
+    """Returns how many items an item counts as."""
     fits: Callable[[T, R], bool] = lambda _item, _result: True
-    """Returns whether a result may be that of an item."""
+    """Returns whether a result can belong to an item."""
 
 
 async def run_plan(ask: Ask, operation: Operation[T, R], items: Sequence[T]) -> list[R]:
-    """Ask for all items in pieces; after a failure, for the items of that piece one by one."""
+    """Send all items in pieces. After a failure, send the items of that piece singly."""
     results: list[R] = []
     for piece in _pieces(items, operation):
         outcome = await ask(_call(operation, piece))
@@ -87,7 +87,7 @@ async def run_plan(ask: Ask, operation: Operation[T, R], items: Sequence[T]) -> 
 async def _alone(
     ask: Ask, operation: Operation[T, R], item: T, outcome: list[R] | CallFailure
 ) -> list[R]:
-    """The result of an item asked alone. A crash may be somebody else's kill: it is asked again."""
+    """Return the result of an item sent alone. A crash may have another cause, so retry once."""
     if outcome is CallFailure.CRASHED:
         outcome = await ask(_call(operation, [item]))
     return [operation.failed(item, outcome)] if isinstance(outcome, CallFailure) else outcome

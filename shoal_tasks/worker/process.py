@@ -1,4 +1,4 @@
-"""Starts and ends the worker's process, and moves bytes to it and from it, for both clients."""
+"""Starts and kills the worker process, and moves bytes to and from it, for both clients."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from shoal_base.waits import SHORT_DEADLINE_S
 from shoal_tasks.errors import FamilyError
 
 _REAP_POLL_SECONDS: Final = 0.01
-"""Pause between two looks at it: a child's end has no event on every platform."""
+"""Interval of polling for the child's end: not every platform has an event for it."""
 _ALL_HAVE: Final = {
     "MKL_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
-    # One thread: a process with several cannot enter a user namespace.
+    # One thread only: a process with several cannot enter a user namespace.
     "OPENBLAS_NUM_THREADS": "1",
     "PYTHONHASHSEED": "0",
     SAFE_PATH: "1",
@@ -33,9 +33,9 @@ _ENVIRONMENT: Final = {"HOME": "/nonexistent", "LC_ALL": "C.UTF-8", "TZ": "UTC",
 
 
 class Pipes(ABC):
-    """One client's worker of the moment: its process and its pipes.
+    """The current worker process of one client, and its pipes.
 
-    How a client waits, and by which clock, is its own.
+    A subclass defines how the client waits, and its clock.
     """
 
     def __init__(self) -> None:
@@ -45,30 +45,30 @@ class Pipes(ABC):
 
     @property
     def pid(self) -> int | None:
-        """The process's id; None where there is none."""
+        """The process id; None if no worker runs."""
         return None if self._popen is None else self._popen.pid
 
     @abstractmethod
     def now(self) -> float:
-        """Return the seconds of the client's clock."""
+        """Return the client's clock, in seconds."""
 
     @abstractmethod
     async def pause(self, seconds: float) -> None:
-        """Wait."""
+        """Sleep."""
 
     @abstractmethod
     async def ready(self, descriptor: int, deadline: float, *, is_to_write: bool) -> None:
-        """Wait for one end of a pipe. Raises TimeoutError past the deadline, in `now`'s seconds."""
+        """Wait until a pipe is ready. Raises TimeoutError after `deadline`, a time of `now`."""
 
     def launch(self, *, is_of_a_judge: bool) -> int:
-        """Start a process and return its pid. A judge's has the operator's environment: keys,
-        proxies and certificates of an API.
+        """Start a process and return its pid.
 
-        Call from a thread that lives as long as the worker is to live: the kernel ends the worker
-        when the thread that started it ends.
+        A judge's process inherits the operator's environment: API keys, proxies, certificates. Call
+        from a thread that lives as long as the worker should: the kernel kills the worker when the
+        thread that started it ends.
 
         Raises:
-            FamilyError: this installation lacks the library of questions.
+            FamilyError: the libraries for tasks are not installed.
             OSError: the process does not start.
         """
         if (missing := missing_for_tasks()) is not None:
@@ -98,12 +98,12 @@ class Pipes(ABC):
         return self._popen.pid
 
     async def send(self, data: bytes, seconds: float) -> None:
-        """Write all. The deadline is for this and for every `receive` up to the next.
+        """Write all of `data`. The deadline also covers every `receive` until the next `send`.
 
-        Raises OSError, past the deadline a TimeoutError.
+        Raises OSError, or TimeoutError after the deadline.
         """
         self._deadline = self.now() + seconds
-        # The worker reads a frame to its end before it writes one, so this cannot lock up.
+        # The worker reads a whole frame before it writes one, so this cannot deadlock.
         rest = memoryview(data)
         while True:
             with contextlib.suppress(BlockingIOError):
@@ -113,17 +113,17 @@ class Pipes(ABC):
             await self.ready(self._write_fd, self._deadline, is_to_write=True)
 
     async def receive(self) -> bytes:
-        """Return what there is, and nothing at the end of file. Raises as `send`."""
+        """Return the available bytes; empty at end of file. Raises as `send`."""
         await self.ready(self._read_fd, self._deadline, is_to_write=False)
         return os.read(self._read_fd, PIECE_BYTES)
 
     async def kill(self) -> None:
-        """End the worker's whole process group and collect its status; harmless without one."""
+        """Kill the worker's process group and reap it; does nothing without a worker."""
         popen, self._popen = self._popen, None
         if popen is None:
             return
         try:
-            # The worker leads a session of its own, and its pid is ours until it is reaped.
+            # The worker leads its own session, and its pid is ours until it is reaped.
             os.killpg(popen.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             popen.kill()
@@ -136,12 +136,12 @@ class Pipes(ABC):
 
 
 WEAK_SANDBOX: Final = "SHOAL_WEAK_SANDBOX"
-"""The variable by which a user accepts that rewards and games in Python run with little in the way
-(the setting `weak_sandbox`)."""
+"""Environment variable by which the user accepts that Python rewards and games run in a weak
+sandbox (the setting `weak_sandbox`)."""
 
 
 def accept_weak_sandbox() -> None:
-    """Let the workers that this process starts run users' files in a sandbox without a wall."""
+    """Let this process's workers run users' files in a weak sandbox."""
     os.environ[WEAK_SANDBOX] = "true"
 
 
@@ -151,7 +151,7 @@ def _accepted() -> list[str]:
 
 
 def _operators() -> dict[str, str]:
-    """This process's environment without shoal's settings: a swarm's key may be among them."""
+    """Return this process's environment without shoal's settings: one may be the swarm key."""
     return {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
 
 

@@ -1,12 +1,12 @@
-"""A reward that is a Python function of the user's. For the worker process only.
+"""Rewards by the user's Python functions. For the worker process only.
 
-The file runs inside the sandbox: no files of the user's, no network, no processes, the group's
-share of processor time, the worker's memory. It is called with all completions of a group, as they
-were published, so every receiver gets the same numbers. A function that gives two numbers for one
-completion of one group is refused.
+The file runs inside the sandbox: no user files, no network, no processes, limited processor time
+and memory. Functions receive all completions of a group as they were published, so every receiver
+gets the same numbers. A function that gives two numbers for one completion of a group is refused.
 
-A judge, the function of a local family, is bound by none of this: it is outside the sandbox, has no
-digest and need not repeat itself. It is not tried at the start, since each call may cost money.
+A judge, the function of a local family, has none of these limits: it runs outside the sandbox, has
+no digest and may be nondeterministic. It is not tried at the start, because each call may cost
+money.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shoal_tasks.worker.reward_values import outside, weighted
 from shoal_tasks.worker.user_code import CHECK_EVERY, UnrepeatableError, UserCodeError, within
 
 _START_ITEMS = 10
-"""The file may take the time of so many items to load, since it does so once: a guess."""
+"""Items whose time the file may use for loading, which it does only once. A guess."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +33,13 @@ class Earned:
     """The rewards of one group's completions."""
 
     shares: tuple[float, ...]
-    """One for each completion, 0 to 1."""
+    """One for each completion, from 0 to 1."""
     notes: tuple[str, ...]
-    """One line each for the function's author; empty for a number inside `reward_range`."""
+    """One line per completion, for the author; empty if the number is inside `reward_range`."""
 
 
 class PythonReward:
-    """One family's functions, ready to be called."""
+    """The reward functions of one family."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class PythonReward:
         self._num_scored = 0
         self._lacks_a_grade = False
         self.notes: list[str] = []
-        """Lines for the family's owner at the start."""
+        """Lines for the family's author, found at the start."""
         self._functions = [
             within(limit, path, RewardFunction, spec, source, path, name, digest, guard,
                    items=_START_ITEMS)
@@ -71,10 +71,12 @@ class PythonReward:
             self._try(rows, limit)
 
     def score(self, row: TaskRow, texts: Sequence[str]) -> Earned:
-        """Return what the completions of one group earn.
+        """Return the rewards of one group's completions.
 
-        Raises `UserCodeError`: a function raised, something was refused to it, it returned no list
-        of numbers, or gave other numbers than a moment before.
+        Raises:
+            UserCodeError: a function raised, was refused an operation, returned something other
+            than
+                a list of numbers, or is not deterministic.
         """
         found = self._totals(row, texts)
         if self._is_judge and self._lacks_a_grade:
@@ -84,7 +86,7 @@ class PythonReward:
             self._num_scored = 0
             self._compare(found, self._totals(row, texts), texts)
         clause = outside(found, self._bounds)
-        note = f"{self._where} {clause}; until then such values count as the range's end"
+        note = f"{self._where} {clause}; until then such values are clipped to the range"
         return Earned(
             shares=tuple(map(self._spec.share_of, found)),
             notes=tuple(note if outside([value], self._bounds) else "" for value in found),
@@ -97,16 +99,14 @@ class PythonReward:
         return [weighted(values, weights) for values in zip(*each, strict=True)]
 
     def _try(self, rows: Sequence[TaskRow], limit: ItemLimit) -> None:
-        """Find the form of each function, and score what any policy may say, twice and in two
-        orders, by the rules that hold later.
-        """
+        """Find each function's message form, then score trial completions twice, in two orders."""
         groups = tried_groups(rows)
         for function in self._functions:
             function.form = Trial(function, groups, limit).best_form()
             if function.form.is_alone:
                 self.notes.append(
                     f"{function.path} returns one number for several completions, so it is called "
-                    "with one completion at a time; TRL calls it with all of a group"
+                    "with one completion at a time; TRL calls it with a whole group"
                 )
 
         def tried(group: tuple[TaskRow, list[str]]) -> list[float]:
@@ -121,20 +121,20 @@ class PythonReward:
             raise UserCodeError(f"{self._where} {clause}")
         if min(values) == max(values):
             self.notes.append(
-                f"{self._where} gave {values[0]:g} for each of {len(values)} answers that were "
-                "tried, the rows' own among them: nothing can be learnt while all earn the same"
+                f"{self._where} gave {values[0]:g} for each of {len(values)} trial completions, "
+                "among them the rows' own answers: equal rewards give no training signal"
             )
         columns = dict.fromkeys(name for row in rows for name in row.columns)
         if left_out := [name for name in columns if name in RESERVED]:
             self.notes.append(
-                f"family {self._spec.name!r}: the data's {', '.join(map(repr, left_out))} is left "
-                "out, because that is an argument of every reward; rename the column to use it"
+                f"family {self._spec.name!r}: the column {', '.join(map(repr, left_out))} is not "
+                "passed to the reward: TRL has an argument of this name; rename the column"
             )
 
     def _compare(self, one: Sequence[float], other: Sequence[float], texts: Sequence[str]) -> None:
         for first, second, text in zip(one, other, texts, strict=True):
             if first != second:
                 raise UnrepeatableError(
-                    f"{self._where} does not repeat itself: it gave {first:g}, then {second:g}, "
-                    f"for {text[:40]!r}. Peers score every answer anew and must get the same"
+                    f"{self._where} is not deterministic: it gave {first:g}, then {second:g}, for "
+                    f"{text[:40]!r}. Peers score every completion again and must get the same"
                 )

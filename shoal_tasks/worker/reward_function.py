@@ -1,11 +1,10 @@
-"""One reward function in TRL's form: what it is given, and what its call came to. For the worker
-process only.
+"""One reward function in TRL's form: its arguments, and the call. For the worker process only.
 
     def reward(prompts, completions, completion_ids, **columns) -> list[float | None]: ...
 
-It is called with all completions of a group. Every receiver gives it the same, so what differs
-between nodes is no argument: token ids are the completion's UTF-8 bytes, and TRL's `trainer_state`
-may be taken, but not looked into.
+The function receives all completions of a group. Every receiver must pass the same arguments, so
+nothing that differs between nodes is passed: token ids are the completion's UTF-8 bytes, and TRL's
+`trainer_state` may be a parameter but has no attributes.
 """
 
 from __future__ import annotations
@@ -28,34 +27,32 @@ RESERVED: Final = (
     *("prompts", "completions", "completion_ids"),
     *("trainer_state", "log_extra", "log_metric", "environments"),
 )
-"""Names of TRL's arguments: a column of the data that is called so is left out."""
+"""Names of TRL's arguments. A column of the data with such a name is not passed."""
 _STATE: Final = "trainer_state"
 _ENVIRONMENTS: Final = "environments"
 _LOGGERS: Final = ("log_extra", "log_metric")
 
 
 class Form(NamedTuple):
-    """The form in which a function takes prompts and completions: texts, or lists of messages as of
-    a chat.
-    """
+    """The form of a function's prompts and completions: texts, or lists of chat messages."""
 
     prompts: bool = False
     """True for lists of messages."""
     completions: bool = False
     is_alone: bool = False
-    """True for one completion at a time, of a function that returns one number for any group."""
+    """True for one completion per call: the function returns one number whatever the group size."""
 
 
 class LooksAtOneError(UserCodeError):
-    """A function that returns one number for a whole group."""
+    """The function returned one number for a whole group."""
 
 
 FORMS: Final = (Form(), Form(True, True), Form(True, False), Form(False, True))
-"""All forms, in the order in which they are preferred."""
+"""All forms, in order of preference."""
 
 
 class RewardFunction:
-    """One function of a user's file, ready to be called."""
+    """One function of a user's file."""
 
     def __init__(
         self, spec: FamilySpec, source: bytes, path: str, name: str, digest: object,
@@ -64,9 +61,9 @@ class RewardFunction:
         """Run the file. Call inside the sandbox. Raises `UserCodeError`, `FamilyError`."""
         self.path = path
         self.form = Form()
-        """The form in which it takes prompts and completions, which its trial finds out."""
+        """The form of prompts and completions, which the trial determines."""
         self.read: set[str] | None = None
-        """Set in the trial: the arguments of which a message was looked into."""
+        """During the trial: the arguments whose messages were read."""
         self._guard = guard
         self._system = spec.system
         if b"async" in source:
@@ -78,15 +75,15 @@ class RewardFunction:
         self._takes = _parameters(function)
         if _needs(function, _ENVIRONMENTS):
             raise UserCodeError(
-                f"{path}: {name} takes `environments`, which are TRL's own: "
-                'here a game is a task file with environment = "FILE.py"'
+                f"{path}: {name} requires `environments`, which only TRL has: "
+                'write a game as a task file with environment = "FILE.py"'
             )
         self.mentions_messages = _mentions_messages(source)
-        """True if the file names a key of chat messages, such as ``content``."""
+        """True if the file contains a key of chat messages, such as ``content``."""
 
     @property
     def forms(self) -> list[Form]:
-        """The forms that differ to this function, by what it takes."""
+        """The forms that make a difference, given the parameters."""
         takes_prompts, takes_completions = self.takes("prompts"), self.takes("completions")
         return [
             form
@@ -95,16 +92,17 @@ class RewardFunction:
         ]
 
     def takes(self, name: str) -> bool:
-        """Return whether an argument of this name is given to it."""
+        """Return whether the function has a parameter of this name, or takes any."""
         return self._takes is None or name in self._takes
 
     def values(
         self, row: TaskRow, texts: Sequence[str], form: Form | None = None
     ) -> list[float | None]:
-        """Return its numbers for a group's completions; None where it has no opinion.
+        """Return the rewards of a group's completions; None where the function gives none.
 
-        Raises `UserCodeError`: it raised, something was refused to it, or it returned no list with
-        one number for each completion.
+        Raises:
+            UserCodeError: the function raised, was refused an operation, or did not return a list
+                with one number for each completion.
         """
         form = self.form if form is None else form
         if form.is_alone:
@@ -126,7 +124,7 @@ class RewardFunction:
 
     def _given(self, row: TaskRow, texts: Sequence[str], form: Form) -> dict[str, Any]:
         given: dict[str, Any] = {
-            # Each completion has a copy of its own, as each has a row of its own in TRL.
+            # Each completion gets its own copy, because in TRL each has its own row.
             name: [copy.deepcopy(value) for _ in texts]
             for name, value in row.columns.items()
             if name not in RESERVED and self.takes(name)
@@ -158,7 +156,7 @@ class RewardFunction:
 
 
 class _WatchedMessage(dict[str, str]):
-    """A message that tells when it is looked into: a function of texts never does."""
+    """A message that reports when it is read. A function written for texts never reads it."""
 
     def __init__(self, on_read: Callable[[], None], **items: str) -> None:
         super().__init__(**items)
@@ -185,7 +183,7 @@ class _WatchedMessage(dict[str, str]):
 
 
 class _NoState:
-    """TRL's `trainer_state` as it is here: whoever looks into it is told."""
+    """A stand-in for TRL's `trainer_state`. Reading an attribute is an error."""
 
     def __init__(self, guard: AuditGuard) -> None:
         object.__setattr__(self, "_guard", guard)
@@ -198,11 +196,11 @@ class _NoState:
 
 
 def _say_nothing(*_values: Any, **_named: Any) -> None:
-    """Stand for TRL's `log_extra` and `log_metric`: nothing is logged."""
+    """Stand in for TRL's `log_extra` and `log_metric`: nothing is logged."""
 
 
 def _parameters(function: Callable[..., Any]) -> frozenset[str] | None:
-    """Return the names that a function takes; None where it takes any (`**columns`)."""
+    """Return the parameter names; None if the function takes any name (`**columns`)."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The answers that a reward is tried on at the start, and the form of messages that it expects.
+"""The trial of reward functions at the start: its completions, and the message form it finds.
 
 For the worker process only.
 """
@@ -14,7 +14,7 @@ from shoal_tasks.worker.reward_function import Form, LooksAtOneError, RewardFunc
 from shoal_tasks.worker.user_code import OverLimitError, RefusedError, UserCodeError, within
 
 _ROWS: Final = 8
-"""Rows on which a function is tried: a guess at what shows most differences between rows."""
+"""Number of rows in the trial. A guess at how many show most differences between rows."""
 _FORMS_OF_AN_ANSWER: Final = (
     "{}",
     "<answer>{}</answer>",
@@ -29,12 +29,13 @@ _FORMS_OF_AN_ANSWER: Final = (
 _OTHERS: Final = ("", "1", "é\n☃ ", "<answer></answer>", "x" * 300)
 _MAX_ANSWER_CHARS: Final = 400
 _FIRST_CALL_ITEMS: Final = 10
-"""The first call may take the time of so many items: libraries load parts on demand. A guess."""
+"""Items whose time the first call may use, because libraries import on demand. A guess."""
 
 
 def tried_groups(rows: Sequence[TaskRow]) -> list[tuple[TaskRow, list[str]]]:
-    """Return rows with a group of completions each, among them the row's own answer in the forms
-    that are common, and one group of one.
+    """Return rows with trial completions: the row's own answer in common forms, and others.
+
+    The last group has one completion.
     """
     chosen = rows[:: max(1, len(rows) // _ROWS)][:_ROWS]
     groups = [(row, list(dict.fromkeys(_texts(row, is_first=row is chosen[0])))) for row in chosen]
@@ -52,7 +53,7 @@ def _texts(row: TaskRow, *, is_first: bool) -> Iterator[str]:
 
 
 def _answers(row: TaskRow) -> Iterator[str]:
-    """Yield what may be the right answer of a row: its answer, else its short columns."""
+    """Yield candidates for a row's correct answer: its answer, otherwise its short columns."""
     if row.answer:
         yield row.answer
         return
@@ -76,9 +77,9 @@ class Trial:
         self._function, self._groups, self._limit = function, groups, limit
 
     def best_form(self) -> Form:
-        """Return the form in which the function raises nothing and tells answers apart best.
+        """Return the form in which the function raises nothing and separates completions best.
 
-        Texts are tried first and preferred. Raises `UserCodeError` where it fails in every form.
+        Texts are tried first and preferred. Raises `UserCodeError` if every form fails.
         """
         found: dict[Form, float] = {}
         understood: set[Form] = set()
@@ -88,7 +89,7 @@ class Trial:
             try:
                 known, spread, is_understood = self._spread_of(form)
             except (OverLimitError, RefusedError):
-                # Another form would take as long, or only not get as far.
+                # Another form would take as long, or fail earlier.
                 raise
             except UserCodeError as error:
                 failures[form] = error
@@ -96,14 +97,14 @@ class Trial:
                 found[known] = spread
                 understood |= {known} if is_understood else set()
                 if form == Form() and spread > 0 and is_of_texts:
-                    break  # it tells texts apart, and names no part of a message
-        # Of equals the first. Who never looks into a message takes texts, whatever it returned.
+                    break  # it separates texts, and mentions no key of messages
+        # Ties go to the first form. A function that never reads a message takes texts.
         best = max(found, key=lambda form: (form in understood, found[form]), default=None)
         tells_apart = best is not None and found[best] > 0
         takes_texts = any(not form.prompts and not form.completions for form in found)
         is_sure = tells_apart or (takes_texts and is_of_texts)
-        # Without a word about messages, one that fails for texts and is constant for lists of
-        # messages has not understood them: the length of a list is no length of a text.
+        # A function that mentions no messages, fails for texts and is constant for lists of
+        # messages has misread them: for example, it took the length of a list for a text's.
         if best is None or (is_of_texts and not is_sure):
             raise self._cause(failures)
         return best
@@ -117,7 +118,7 @@ class Trial:
         )
 
     def _spread_of(self, form: Form) -> tuple[Form, float, bool]:
-        """Return a form, its spread, and whether the function looks into all that are messages."""
+        """Return the form, its spread, and whether the function reads all of its messages."""
         read: set[str] = set()
         self._function.read = read
         try:
@@ -131,7 +132,7 @@ class Trial:
         return form, spread, wanted <= read
 
     def _spread(self, form: Form) -> float:
-        """Return the distance between the least and the most that answers earned."""
+        """Return the difference between the highest and the lowest trial reward."""
         values: list[float] = []
         for number, (row, texts) in enumerate(self._groups):
             items = max(len(texts), 0 if number else _FIRST_CALL_ITEMS)

@@ -1,4 +1,4 @@
-"""Reads what a reward function returned: one number, or no opinion, for each completion. Pure."""
+"""Parses the return value of a reward function: a number or None per completion. Pure."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ _SHOWN_CHARS = 60
 
 
 class OneForAllError(ValueError):
-    """A list of one number for several completions: the function looks at one completion alone."""
+    """The function returned one number for several completions: it scores a single completion."""
 
 
 def read_values(returned: Any, count: int) -> list[float | None]:
-    """Return the numbers of `count` completions; None where the function has no opinion.
+    """Return the rewards of `count` completions; None where the function gives none.
 
-    As in TRL, None and "not a number" are no opinion. Whatever becomes one number by `float` is
-    one: bool, Decimal, Fraction, numpy's scalars and tensors without dimensions.
-    Raises ValueError, one line that says what was returned and what to return.
+    As in TRL, None and NaN mean no reward. Whatever `float` converts counts as a number: bool,
+    Decimal, Fraction, numpy's scalars, and tensors without dimensions.
+
+    Raises ValueError with one line that says what was returned and what to return.
     """
     is_one_thing = isinstance(returned, str | bytes | bytearray | Mapping | Set)
     if is_one_thing or not isinstance(returned, Iterable) or _dimensions(returned) not in (None, 1):
@@ -34,17 +35,18 @@ def read_values(returned: Any, count: int) -> list[float | None]:
 
 
 def weighted(values: Sequence[float | None], weights: Sequence[float]) -> float:
-    """Return the weighted sum of what several functions gave one completion.
+    """Return the weighted sum of several functions' rewards for one completion.
 
-    As in TRL, a function without an opinion is left out of the sum; without any, it is 0.
+    As in TRL, functions that give None do not count. If all do, the sum is 0.
     """
     pairs = zip(values, weights, strict=True)
     return math.fsum(weight * value for value, weight in pairs if value is not None)
 
 
 def outside(values: Iterable[float], bounds: Sequence[float]) -> str:
-    """Return one clause that names the values outside a range, and the range that holds them;
-    empty where all are inside.
+    """Return a clause that names the values outside `bounds` and proposes a wider range.
+
+    It is empty if all values are inside.
     """
     low, high = bounds
     beyond = {value for value in values if not low <= value <= high}
@@ -79,7 +81,7 @@ def _converts(value: Any) -> bool:
 
 
 def _dimensions(value: Any) -> int | None:
-    """Return the dimensions of an array or tensor; None of anything else."""
+    """Return the number of dimensions of an array or tensor; None for any other value."""
     found = getattr(value, "ndim", None)
     return found if isinstance(found, int) else None
 
@@ -90,10 +92,10 @@ def _shown(value: Any) -> str:
 
 
 def _rounded(number: float, towards: Callable[[float], int]) -> float:
-    """Return a number with at most two digits behind the point, rounded outwards."""
+    """Round outwards to at most two decimals."""
     return towards(number * 100) / 100 if abs(number) < 1e12 else number
 
 
 def _plain(number: float) -> str:
-    """Return a number as one writes it in a task file, such that reading it gives the same."""
+    """Format a number as in a task file, such that parsing it gives the same number."""
     return str(int(number)) if float(number).is_integer() else repr(float(number))

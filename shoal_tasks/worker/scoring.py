@@ -1,6 +1,6 @@
-"""Scores one completion against a regenerated item. For the worker process only.
+"""Scores one completion against a generated item. For the worker process only.
 
-Never evaluates the completion: see `generators` for which scorers were read and which are replaced.
+Never evaluates the completion: see `generators` for the reviewed and the replaced scorers.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from shoal_wire.types import FinishReason
 
 
 def score(spec: FamilySpec, item: GeneratedItem, text: str, finish_reason: FinishReason) -> float:
-    """Return the reward of one completion, 0 to 1. Whatever a scorer raises is a reward of 0.
+    """Return the reward of one completion, 0 to 1. It is 0 if a scorer raises.
 
-    Raises `UserCodeError`: the user's own function failed, and its author should know; or the unit
-    tests of a completion that is a program.
+    Raises:
+        UserCodeError: the user's function failed, or the completion's unit tests did.
     """
     if spec.has_python_reward or spec.runs_code:
         return python_reward(item.score_answer(text, item.entry), finish_reason)
@@ -31,6 +31,6 @@ def score(spec: FamilySpec, item: GeneratedItem, text: str, finish_reason: Finis
                 raw: object = safe_score(spec.generator, answer, item.entry, item.score_answer)
             else:
                 raw = item.score_answer(answer, item.entry)
-    except Exception:  # noqa: BLE001  scorers raise all kinds on malformed answers: a wrong answer
+    except Exception:  # noqa: BLE001  scorers raise anything on malformed answers: a wrong answer
         return 0.0
     return to_reward(spec.answer_format, raw, finish_reason)

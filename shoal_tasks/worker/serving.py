@@ -1,13 +1,12 @@
-"""The worker process's life: frames on stdin, answers on what stdout was.
+"""The life cycle of the worker process: requests on stdin, replies on the original stdout.
 
     start ──> set-up frame read ──> generators preloaded ──> sandbox entered ──> families built
                                                                                      │
-    end of stdin: exit <── answer <── generate / score / play / hello <── frame <─────┘
+    end of stdin: exit <── reply <── item / score / score_group / play <── frame <───┘
 
-The set-up's configurations come from a swarm, so they are used only inside the sandbox; before
-it, only the names of the generators are, and those are on a list. Everything after that reads
-frames from stdin and writes frames to what stdout was; stdout itself leads nowhere, so a stray
-print cannot break a frame.
+The configurations come from a swarm, so they are used only inside the sandbox. Before it, only the
+names of generators are used, after a check against a list. Replies go to a duplicate of stdout, and
+stdout itself leads to the null device, so a stray print cannot break a frame.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from shoal_tasks.worker.user_code import preload_imports
 from shoal_wire.framing import FrameDecoder
 
 _REST_MS: Final = 1000 * RETRY_S
-"""Milliseconds without a request after which the worker gives back what it holds."""
+"""Milliseconds without a request after which the worker releases server sessions."""
 
 
 class FramePipe:
@@ -57,8 +56,9 @@ class FramePipe:
         os.close(null)
 
     def read(self, rest: Callable[[], None]) -> Message | None:
-        """The next message; None when the parent closed the pipe. `rest` is called if none comes
-        for a while.
+        """Return the next message; None if the client closed the pipe.
+
+        `rest` is called if no message arrives for a while.
         """
         poll = select.poll()
         poll.register(0, select.POLLIN)
@@ -83,15 +83,15 @@ def _set_up(
     families: Any = message["families"]
     specs = tuple(FamilySpec(**fields) for fields in families)
     if any(spec.is_local for spec in specs) and not all(spec.is_local for spec in specs):
-        raise FamilyError("a judge's worker has no other families: it is outside the sandbox")
+        raise FamilyError("a judge's worker cannot have other families: it is outside the sandbox")
     options: Any = message["limits"]
     limits = WorkerLimits(**options)
     if any(spec.runs_code for spec in specs) and not all(spec.runs_code for spec in specs):
-        raise FamilyError("a worker of unit tests has no other families: it has a fork server")
-    # Before any file is read: what runs a completion must have no test in its memory.
+        raise FamilyError("a worker with unit tests cannot have other families")
+    # Before any file is read: the processes that run completions must not hold the tests.
     control = fork_server.start(limits.memory_bytes) if specs[0].runs_code else None
     runner = None if control is None else TestRunner(control)
-    # What a family needs from the disk, while there is one. The paths are this machine's own.
+    # Read what the families need while the disk is readable. The paths are local ones.
     files = {spec.name: _files_of(spec) for spec in specs if spec.is_of_a_file}
     preload(spec.generator for spec in specs if spec.verifier == VERIFIER)
     preload_games(specs)
@@ -119,9 +119,9 @@ def _set_up(
 
 
 def _files_of(spec: FamilySpec) -> tuple[bytes, tuple[bytes, ...]]:
-    """A family's rows or environment, and the Python files of its reward.
+    """Return a family's rows or environment, and its reward's Python files.
 
-    What Python files import is loaded here.
+    Imports what the Python files import.
     """
     if spec.is_environment:
         source = read_file(Path(spec.path))
@@ -135,23 +135,23 @@ def _files_of(spec: FamilySpec) -> tuple[bytes, tuple[bytes, ...]]:
 
 
 def _check_wall(specs: Sequence[FamilySpec], layers: Sequence[Layer]) -> None:
-    """Raise `FamilyError` where a user's file would run without a wall around it."""
+    """Raise `FamilyError` if a user's file would run without isolation."""
     report = WorkerReport(pid=0, layers=tuple(layers))
     if report.is_walled:
         return
     for spec in specs:
         if spec.runs_user_code:
             raise FamilyError(
-                f"family {spec.name!r}: this machine allows no wall around its Python file; "
-                "--weak-sandbox, or SHOAL_WEAK_SANDBOX=1, runs it all the same (docs/sandbox.md). "
+                f"family {spec.name!r}: this machine cannot isolate its Python file; "
+                "--weak-sandbox, or SHOAL_WEAK_SANDBOX=1, runs it without (docs/sandbox.md). "
                 f"In force: {report.sandbox}"
             )
 
 
 def serve(pipe: FramePipe, parent_pid: int | None, *, is_weak_accepted: bool = False) -> None:
-    """Answer frames until the parent closes the pipe.
+    """Answer frames until the client closes the pipe.
 
-    `is_weak_accepted`: users' files may run where the machine allows no wall around them.
+    `is_weak_accepted`: run users' files even if the machine cannot isolate them.
     """
     worker: RequestAnswerer | None = None
     reply: Message
@@ -164,7 +164,7 @@ def serve(pipe: FramePipe, parent_pid: int | None, *, is_weak_accepted: bool = F
                 reply = {"ok": True, "layers": found, "notes": notes}
             else:
                 reply = worker.answer(message)
-        except Exception as error:  # noqa: BLE001  the parent learns of it and decides
+        except Exception as error:  # noqa: BLE001  the client gets the error and decides
             known = FamilyError if isinstance(error, FamilyError) else type(error)
             reply = {"ok": False, "kind": known.__name__, "error": str(error)[:LINE_CHARS]}
         pipe.write(reply)

@@ -1,6 +1,6 @@
-"""The values of `snippets`: what programs may do with numbers, texts, lists and dictionaries. Pure.
+"""Values of `snippets`: the operations on numbers, texts, lists and dictionaries. Pure.
 
-Each operation is bounded: none makes a large value, takes long, or differs between machines.
+Each operation is bounded in size and time, and gives the same result on every machine.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from itertools import islice
 from typing import Any, Final
 
 MAX_SIZE: Final = 1000
-"""Most items or characters of one value."""
+"""Maximum number of items or characters of one value."""
 _MAX_BITS: Final = 3000
-"""Longest whole number: some 900 digits."""
+"""Maximum bits of an integer: about 900 digits."""
 _MAX_TUPLE: Final = 8
-"""Most items of a tuple within another value."""
+"""Maximum length of a tuple inside another value."""
 UNREADABLE: Final = "this is not Python as it is known here"
-"""Said of all that cannot be run, whether this Python reads it or not: versions differ in that."""
+"""The error for everything that cannot be run, whether or not this Python version parses it."""
 
 
 class SnippetError(Exception):
-    """A program that cannot go on; its text is what the model sees."""
+    """The program failed; the message is shown to the model."""
 
 
 OPERATORS: Final[Mapping[type[ast.AST], Callable[..., Any]]] = {
@@ -78,7 +78,7 @@ CONSTANTS: Final[Mapping[str, Any]] = {"pi": math.pi, "inf": math.inf}
 def _power(base: Any, exponent: Any, modulus: Any = None) -> Any:
     whole = isinstance(base, int) and isinstance(exponent, int) and exponent >= 0
     if not whole or not isinstance(modulus, int | None):
-        # A machine's library decides the last digit of other powers.
+        # Other powers differ in the last digit between platforms' math libraries.
         raise SnippetError("a power must be of whole numbers")
     if modulus is None and abs(base) > 1 and exponent * abs(base).bit_length() > _MAX_BITS:
         raise SnippetError("number too long")
@@ -94,7 +94,7 @@ def _product(left: Any, right: Any) -> Any:
 
 
 def _remainder(left: Any, right: Any) -> Any:
-    if isinstance(left, str):  # a format: its width may be anything
+    if isinstance(left, str):  # a format string, whose width is unbounded
         raise SnippetError("% is of numbers here")
     return left % right
 
@@ -118,7 +118,7 @@ def _scalar(item: Any) -> Any:
 
 
 def held(item: Any) -> Any:
-    """Return what another value may hold; lists of lists could grow without bound by sharing."""
+    """Return `item` if a value may contain it. Shared nested lists could grow without bound."""
     if isinstance(item, tuple) and len(item) <= _MAX_TUPLE:
         return tuple(map(_scalar, item))
     return _scalar(item)
@@ -134,7 +134,7 @@ def few(items: Any) -> list[Any]:
 
 
 def _total(items: list[Any]) -> Any:
-    """Add one by one: Python's own sum of numbers with a point depends on its version."""
+    """Add one by one: the result of Python's own float sum depends on its version."""
     total: Any = 0
     for item in items:
         if not isinstance(item, int | float):
@@ -146,7 +146,7 @@ def _total(items: list[Any]) -> Any:
 def _of_numbers(
     name: str, function: Callable[..., Any], count: int, most: int
 ) -> Callable[..., Any]:
-    """Return a function of `count` whole numbers, of which the first is from 0 to `most`."""
+    """Wrap a function of `count` integers, the first of them from 0 to `most`."""
 
     def bounded(*given: Any) -> Any:
         if len(given) != count:
@@ -208,7 +208,7 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "tuple": lambda items=(): tuple(few(items)),
     "zip": lambda *rows: [held(one) for one in zip(*map(few, rows), strict=False)],
 }
-"""Functions that a program may call. Each returns only numbers, texts, lists and dictionaries."""
+"""Functions that a program may call. They return only numbers, texts, lists and dictionaries."""
 
 
 def joined(op: ast.operator, left: Any, right: Any) -> Any:

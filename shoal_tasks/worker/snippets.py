@@ -1,11 +1,11 @@
-"""Runs short Python programs by walking their tree, step by step. Pure.
+"""Runs short Python programs by interpreting their syntax tree, step by step. Pure.
 
-    text ──ast.parse──▶ tree ──▶ statements, values ──▶ what it printed, or its last value
+    text ──ast.parse──▶ tree ──▶ statements, values ──▶ printed lines, or the last value
 
-Nothing is compiled or evaluated by Python itself: a program that a peer sent reaches no object but
-the numbers, texts, lists and dictionaries that it made (`snippet_values`). There are no attributes,
-classes, imports or files, and no lists of lists. Steps, nesting and sizes are bounded, so that a
-program ends alike on every machine.
+Python itself compiles or evaluates nothing: a program that a peer sent reaches no objects except
+the numbers, texts, lists and dictionaries that it creates (`snippet_values`). There are no
+attributes, classes, imports, files or lists of lists. Steps, nesting and sizes are bounded, so a
+program ends the same way on every machine.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from shoal_tasks.worker.snippet_values import (
 )
 
 MAX_STEPS: Final = 20_000
-"""Statements and operations of one program: some 60 ms of the second that a whole game has."""
+"""Maximum statements and operations: some 60 ms of the second that a whole game has."""
 MAX_OUTPUT_CHARS: Final = 2000
 _ITEMS_A_STEP: Final = 64
-"""Items of a value whose reading counts as one step more."""
+"""Reading this many items of a value counts as one additional step."""
 _MAX_DEPTH: Final = 80
-"""Deepest nesting of values and calls."""
+"""Maximum nesting of values and calls."""
 _KNOWN: Final = (
     *(ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.comprehension),
     *(ast.arguments, ast.arg, ast.alias, ast.keyword, ast.Expr, ast.Assign, ast.AugAssign),
@@ -49,16 +49,16 @@ _KNOWN: Final = (
 )
 
 
-class _Return(Exception):  # noqa: N818 - leaves a function
+class _Return(Exception):  # noqa: N818 - control flow
     def __init__(self, value: Any) -> None:
         self.value = value
 
 
-class _Break(Exception):  # noqa: N818 - leaves a loop
+class _Break(Exception):  # noqa: N818 - control flow
     pass
 
 
-class _Continue(Exception):  # noqa: N818 - goes on with a loop
+class _Continue(Exception):  # noqa: N818 - control flow
     pass
 
 
@@ -67,7 +67,7 @@ def run_snippet(source: str) -> str:
     program = _Program()
     try:
         try:
-            with warnings.catch_warnings(action="ignore"):  # of what it finds odd
+            with warnings.catch_warnings(action="ignore"):  # syntax warnings
                 tree = ast.parse(source.strip("\n")) if source.isascii() else None
         except (SyntaxError, ValueError, MemoryError, RecursionError):
             tree = None
@@ -97,7 +97,7 @@ def run_snippet(source: str) -> str:
 
 
 class _Function:
-    """A function that the program defined."""
+    """A function defined by the program."""
 
     def __init__(self, parameters: list[str], body: list[ast.stmt]) -> None:
         self.parameters, self.body = parameters, body
@@ -167,7 +167,7 @@ class _Program:
             case ast.Import(names=[ast.alias(name="math", asname=None)]):
                 pass
             case ast.ImportFrom(module="math"):
-                pass  # what there is of it has its name without it
+                pass  # its functions are already known by name
             case ast.Import() | ast.ImportFrom():
                 raise SnippetError("nothing can be imported but math")
             case _:

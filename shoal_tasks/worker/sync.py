@@ -1,7 +1,7 @@
-"""The trainer's task worker: synchronous, one caller, one request at a time.
+"""The trainer's client of the task worker: synchronous, one request at a time.
 
-What is asked, and what becomes of a worker that does not answer, is in `task_plans` and
-`conversation`; here is how this client waits. It has no event loop: `_done` runs their coroutines.
+`task_plans` defines the requests, and `worker_session` handles workers that do not answer. This
+module only waits: without an event loop, `_done` runs their coroutines to the end.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ R = TypeVar("R")
 
 
 def _done(work: Coroutine[Any, Any, R]) -> R:
-    """Do what a coroutine does, all of whose waits block: it never leaves off in the middle."""
+    """Run a coroutine whose waits all block. It never suspends."""
     try:
         work.send(None)
     except StopIteration as done:
         result: R = done.value
         return result
-    raise RuntimeError("the work waits for an event loop")
+    raise RuntimeError("the coroutine waits for an event loop")
 
 
 def _method(
     plan: Callable[Concatenate[TaskPlans, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[SyncTaskWorker, P], R]:
-    """Return the method of a client that does what a plan says."""
+    """Return a method that runs a coroutine of `TaskPlans` to its end."""
 
     @functools.wraps(plan)
     def method(self: SyncTaskWorker, /, *given: P.args, **named: P.kwargs) -> R:
@@ -49,10 +49,15 @@ def _method(
 
 
 class SyncTaskWorker:
-    """Supervises one worker process. Not thread-safe; use it from the thread that made it.
+    """Supervises one worker process per group of families.
 
-    Every method blocks, at most for the limits' deadlines, and raises `UnknownFamily` for
-    coordinates of a family it was not given and `WorkerUnavailable` when no worker can be kept up.
+    Not thread-safe; use it from the thread that created it. Every method blocks, at most for the
+    deadlines of `limits`. They raise `UnknownFamily` for coordinates of another family, and
+    `WorkerUnavailable` if no worker stays up.
+
+        with SyncTaskWorker(families) as worker:
+            [(task, question)] = worker.draw(random.Random(1), 1)
+            print(question, worker.items([task])[0].answer)
     """
 
     def __init__(
@@ -66,11 +71,9 @@ class SyncTaskWorker:
         self._first = next(iter(self._talks.values()))
 
     def start(self) -> WorkerReport:
-        """Start the worker unless it runs, those of judges and of unit tests.
+        """Start the main worker and those of judges, unit tests and users' files, unless they run.
 
-        What is wrong with one of those is said now.
-
-        Raises `FamilyError` where one refuses a family.
+        Raises `FamilyError` if one refuses a family.
         """
         report = _done(_closing(self._first, self._first.start()))
         for talk in self._talks.values():
@@ -85,7 +88,7 @@ class SyncTaskWorker:
 
     @property
     def num_restarts(self) -> int:
-        """Workers started after the first."""
+        """Number of workers started after the first."""
         return self._first.num_restarts
 
     draw = _method(TaskPlans.draw)
@@ -100,11 +103,11 @@ class SyncTaskWorker:
     draw_for_judge = _method(TaskPlans.draw_for_judge)
 
     def parts(self, tasks: Sequence[TaskCoordinates]) -> list[Split]:
-        """Return the use of each task's question. Raises `GenerationError` as `items` does."""
+        """Return what each task's question may be used for. Raises `GenerationError` as `items`."""
         return [part for _, part in self.asked(tasks)]
 
     def close(self) -> None:
-        """End the worker and collect its status. A later call would start another."""
+        """Kill the workers and reap them. A later call would start new ones."""
         for talk in self._talks.values():
             _done(talk.stop())
 
@@ -121,9 +124,9 @@ class SyncTaskWorker:
 
 
 async def _closing(talk: WorkerSession, work: Coroutine[Any, Any, R]) -> R:
-    """Do the work, and end the worker if anything but its server being away cuts that short.
+    """Await `work`, and kill the worker on any exception except `ServerUnavailable`.
 
-    After an interrupt in the middle the reply still in the pipe must not answer the next call.
+    After an interrupt, the reply that is still in the pipe must not answer the next call.
     """
     try:
         return await work
@@ -135,7 +138,7 @@ async def _closing(talk: WorkerSession, work: Coroutine[Any, Any, R]) -> R:
 
 
 class BlockingPipes(Pipes):
-    """Pipes whose every wait blocks the thread."""
+    """Pipes that block the thread while they wait."""
 
     def now(self) -> float:
         """Return the monotonic clock's seconds."""
@@ -146,7 +149,7 @@ class BlockingPipes(Pipes):
         time.sleep(seconds)  # noqa: ASYNC251  no event loop runs here
 
     async def ready(self, descriptor: int, deadline: float, *, is_to_write: bool) -> None:
-        """Wait for one end of a pipe."""
+        """Wait until a pipe is ready."""
         poll = select.poll()
         poll.register(descriptor, select.POLLOUT if is_to_write else select.POLLIN)
         left = deadline - self.now()

@@ -1,4 +1,4 @@
-"""The questions of both clients as plans, with the cache of digests that they share. Sans-IO."""
+"""The requests of both clients, with the cache of question digests that they share. Sans-IO."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ T = TypeVar("T")
 
 _MAX_DRAWS: Final = 100
 _TRIES: Final = 8
-"""Candidates in one frame, once a first one was not for training: some answers are drawn seldom."""
+"""Candidates in one frame after the first one was not for training: some are rare."""
 
 _SEEDS: Final = 64 * MAX_ITEMS_PER_FRAME
 _SEEDS_EACH: Final = 2 * MAX_ITEMS_PER_FRAME
-"""Seeds looked at for held-out questions of a family: at most so many, or so many for each, of
-which an eighth is held out."""
+"""Seeds searched for a family's held-out questions: at most `_SEEDS`, or `_SEEDS_EACH` per wanted
+question, of which about an eighth is held out."""
 _SEEDS_WITHOUT_NEWS: Final = 8 * MAX_ITEMS_PER_FRAME
-"""Seeds without a new question after which a family is taken to have no more."""
+"""Seeds without a new question after which a family counts as exhausted."""
 
 
 class TaskPlans:
-    """One client's requests to its worker. All raise `UnknownFamily` for a family not given."""
+    """One client's requests to its workers. All raise `UnknownFamily` for an unknown family."""
 
     def __init__(self, families: Sequence[FamilySpec], ask: Ask) -> None:
-        """Raises ValueError without families or when two have one name."""
+        """Raise ValueError if there are no families, or two with the same name."""
         self._ask = ask
         checked = ConfiguredFamilies(families)
         self.specs, self._by_name = checked.specs, checked.by_name
@@ -77,13 +77,15 @@ class TaskPlans:
     async def draw(
         self, rng: random.Random, count: int, *, families: Sequence[FamilySpec] = ()
     ) -> list[tuple[TaskCoordinates, str]]:
-        """Draw fresh training tasks of all, or some, families with their questions, by
-        `draw_coordinates`.
+        """Sample new training tasks with their questions, by `draw_coordinates`.
 
-        One that its generator cannot make, or that is not for training, is drawn again, of the same
-        family. A family whose server is away is left out. Raises `GenerationError` where a
-        generator fails on nearly every seed or a family has no question for training,
-        `ServerUnavailable` where no other family is left.
+        `families` restricts the choice. A task that cannot be generated, or is not for training, is
+        replaced by another of the same family. A family with an unavailable server is skipped.
+
+        Raises:
+            GenerationError: a generator fails on nearly every seed, or a family has no question for
+                training.
+            ServerUnavailable: no family is left.
         """
         left = families or self.specs
         while True:
@@ -119,17 +121,17 @@ class TaskPlans:
                 candidates[place] = [training_coordinates(rng, spec) for _ in range(_TRIES)]
         for task, found in zip(tasks, drawn, strict=True):
             if found is None and task.family in not_trained:
-                why = f"{task.family} has no question to train on: all that it makes are held out"
+                why = f"{task.family} has no question to train on: all generated ones are held out"
                 raise GenerationError(why, task)
         return _require_all(tasks, drawn)
 
     async def held_out(
         self, per_family: int, *, first_seed: int = 0, families: Sequence[FamilySpec] = ()
     ) -> list[tuple[TaskCoordinates, str]]:
-        """Find the evaluation's tasks: of each family the first held-out ones.
+        """Return the evaluation's tasks: the first `per_family` held-out ones of each family.
 
-        None of a family that has too few different ones, as `num_held_out_needed` counts, or whose
-        server is away.
+        Families with too few different ones (`num_held_out_needed`) or an unavailable server have
+        none.
         """
         found: list[tuple[TaskCoordinates, str]] = []
         for spec in families or self.specs:
@@ -166,7 +168,7 @@ class TaskPlans:
         return found[:wanted] if len(different) >= needed else []
 
     async def evaluated(self) -> list[FamilySpec]:
-        """Find the families that have enough held-out questions; remembered, each when known."""
+        """Return the families with enough held-out questions. Known results are cached."""
         for spec in self.specs:
             if spec.name not in self._is_evaluated:
                 with contextlib.suppress(ServerUnavailable):
@@ -175,14 +177,16 @@ class TaskPlans:
         return [spec for spec in self.specs if self._is_evaluated.get(spec.name)]
 
     async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
-        """Draw one held-out task with its question, from a judge's seeds.
+        """Sample one held-out task with its question, from the seeds reserved for judges.
 
-        Raises `GenerationError` where no family has enough held-out questions.
+        Raises `GenerationError` if no family has enough held-out questions.
         """
-        # Two judges of a local family need not agree, so a record by one would say little.
+        # The judges of a local family may disagree, so a record by one of them would mean little.
         families = [spec for spec in await self.evaluated() if not spec.is_local]
         if not families:
-            raise GenerationError("no family of this swarm is large enough to be judged on")
+            raise GenerationError(
+                "no family of this swarm has enough held-out questions for a judge"
+            )
         spec = self._by_name[judge_coordinates(rng, families).family]
         for _ in range(_MAX_DRAWS):
             tasks = [judge_coordinates(rng, [spec]) for _ in range(_TRIES)]
@@ -195,15 +199,15 @@ class TaskPlans:
     async def asked(self, tasks: Sequence[TaskCoordinates]) -> list[tuple[str, Split]]:
         """Return each task's question, and what it may be used for.
 
-        Of those of a server that is away nothing can be said. Raises `GenerationError` as `items`
-        does.
+        Tasks on an unavailable server have an empty question and `Split.AWAY`. Raises
+        `GenerationError` as `items` does.
         """
         nothing = TaskItem(question="", answer=None, example=None, part=Split.AWAY)
         made = await self._apart(self._item, tasks, lambda _task, _away: nothing)
         return [(item.question, item.part) for item in _require_all(tasks, made)]
 
     async def items(self, tasks: Sequence[TaskCoordinates]) -> list[TaskItem]:
-        """Return the tasks. Raises `GenerationError` where a generator fails on one."""
+        """Return the tasks. Raises `GenerationError` if a generator fails on one."""
         made = await run_plan(self._ask, self._item, tasks)
         return _require_all(tasks, made)
 
@@ -212,17 +216,17 @@ class TaskPlans:
         return [item.question for item in await self.items(tasks)]
 
     async def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:
-        """16-byte digests of the questions, cached; empty where the generator fails on a task.
+        """Return 16-byte digests of the questions, cached; empty if the generator fails on a task.
 
-        Raises `WorkerUnavailable` on a task that is only too slow here: that says nothing about
-        whoever sent it.
+        Raises `WorkerUnavailable` for a task that is only too slow on this machine: that says
+        nothing about its sender.
         """
-        # The cache may lose entries while the worker is asked, so what it holds is taken before.
+        # The cache may evict entries while the request runs, so read it first.
         known = {task: self._digests.get(task) for task in tasks}
         missing = [task for task, digest in known.items() if digest is None]
         made = await run_plan(self._ask, self._item, missing)
         if TIMED_OUT_ERROR in made:
-            raise WorkerUnavailable("a task takes too long to make")
+            raise WorkerUnavailable("a task takes too long to generate")
         for task, item in zip(missing, made, strict=True):
             digest = Digest(b"") if isinstance(item, str) else question_digest(item.question)
             known[task] = digest
@@ -230,15 +234,15 @@ class TaskPlans:
         return [known[task] or Digest(b"") for task in tasks]
 
     def known_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest] | None:
-        """The same, where all of them are in the cache; None where one is not."""
+        """Return the same from the cache alone; None unless all are in it."""
         found = [self._digests.get(task) for task in tasks]
         return None if None in found else [digest for digest in found if digest is not None]
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
-        """Rewards, in order: one result a request, whatever happens to the worker meanwhile.
+        """Return one result per request, in order, whatever happens to the worker.
 
-        What is asked twice is scored once. Where a server is away, all that it was to score here
-        gets 0: a group of which it scored a part would teach.
+        Equal requests are scored once. If a server is unavailable, all its completions get 0: a
+        group of which only a part was scored would give a false training signal.
         """
         found = await self.score_groups(
             [
@@ -249,10 +253,10 @@ class TaskPlans:
         return [one for (one,) in found]
 
     async def score_groups(self, groups: Sequence[GroupRequest]) -> list[list[ScoreResult]]:
-        """Rewards of groups, in order: one result a completion. Fails as `score` does.
+        """Return one result per completion of each group, in order. Errors are those of `score`.
 
-        Of a family whose reward may compare a group's completions, each group is scored as a whole;
-        of others, equal completions of one task are scored once.
+        A family whose reward may compare completions scores each group as a whole. In other
+        families, equal completions of one task are scored once.
         """
         whole = [group for group in groups if self._is_whole(group)]
         alone = [
@@ -279,9 +283,9 @@ class TaskPlans:
         return spec is not None and spec.is_scored_by_group
 
     async def play(self, requests: Sequence[PlayRequest]) -> list[Play]:
-        """Return the answers of environments, in order; see `PlayRequest`.
+        """Return the environments' replies, in order; see `PlayRequest`.
 
-        Messages that are longer than any completion may be end their game: nobody could share it.
+        Messages longer than any completion end their game, because it could not be shared.
         """
         fitting = [one for one in requests if play_chars(one) <= MAX_COMPLETION_BYTES]
         played = await self._apart(self._play, fitting, lambda _, away: Play.over(str(away)))
@@ -296,7 +300,7 @@ class TaskPlans:
         items: Sequence[T],
         instead: Callable[[T, ServerUnavailable], R],
     ) -> list[R]:
-        """Ask for different items once each; those of a server that is away get `instead`."""
+        """Send different items once each; those of an unavailable server get `instead`."""
         results: dict[T, R] = {}
         left = list(dict.fromkeys(items))
         while left:
@@ -315,7 +319,7 @@ def _away(away: ServerUnavailable) -> ScoreResult:
 
 
 def _require_all(tasks: Sequence[TaskCoordinates], results: Sequence[R | str | None]) -> list[R]:
-    """The results where all exist; raises `GenerationError` naming the first that does not."""
+    """Return the results if all exist. Raises `GenerationError` for the first that does not."""
     complete: list[R] = []
     for task, result in zip(tasks, results, strict=True):
         if result is None or isinstance(result, str):

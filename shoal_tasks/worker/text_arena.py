@@ -1,7 +1,7 @@
-"""TextArena's games in the form of an environment. Imports textarena: for the worker process only.
+"""Adapts TextArena's games to the interface of environments. Imports textarena: worker only.
 
-What a game says is handed on as it comes, without the library's wrappers: those repeat the whole
-game each turn, and a policy has it before its eyes already.
+Observations are passed on without the library's wrappers, which repeat the whole game each turn:
+the policy already has it in its context.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from shoal_tasks.swarm import installed_version
 from shoal_tasks.text_games import TEXT_GAMES
 
 _RAW = "-raw"
-"""The variant of each game without wrappers."""
+"""Suffix of each game's variant without wrappers."""
 
 
 class TextArenaGame:
-    """One game."""
+    """One game of TextArena."""
 
     def __init__(self, game: str) -> None:
         self._env = importlib.import_module("textarena").make(f"{game}{_RAW}")
 
     def reset(self, seed: int) -> str:
-        """Begin, and return the rules and what is seen first."""
+        """Begin, and return the rules and the first observation."""
         self._env.reset(num_players=1, seed=seed)
         return self._seen()
 
     def step(self, message: str) -> tuple[str, float, bool]:
-        """Make a move. A message without brackets counts as one between them."""
+        """Make a move. A message without brackets is put between brackets."""
         move = message if "[" in message or "]" in message else f"[{message.strip()}]"
         done, _ = self._env.step(move)
         if not done:
@@ -46,9 +46,9 @@ class TextArenaGame:
 
 
 def preload_games(specs: Iterable[FamilySpec]) -> None:
-    """Load what these families' games import, while there is a disk. Raises `FamilyError`.
+    """Load what these families' games import, while the disk is readable. Raises `FamilyError`.
 
-    Where another version is installed, or none, the families are refused later.
+    If textarena is missing or has another version, the families are refused later.
     """
     games = [str(spec.config["game"]) for spec in specs if spec.verifier == TEXT_ARENA]
     is_here = games and installed_version(TEXT_ARENA) == VERIFIER_VERSIONS[TEXT_ARENA]
@@ -62,5 +62,5 @@ def preload_games(specs: Iterable[FamilySpec]) -> None:
 
 
 def new_text_game(game: str) -> Callable[[], Any]:
-    """Return what makes new games of this name."""
+    """Return a factory of games with this name."""
     return lambda: TextArenaGame(game)

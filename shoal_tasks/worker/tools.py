@@ -1,4 +1,4 @@
-"""Tools that an environment may offer: a call in a message, its result in what is seen next. Pure.
+"""Tools for environments: a call in a message, its result in the next observation. Pure.
 
     class Game:
         def reset(self, seed):
@@ -10,14 +10,14 @@
                 return result, 0.0, False
             return "", float(message.strip() == "12"), True
 
-A call stands in a message in the form that the model has learnt, or between the tool's tags:
+A call has the form of the model's chat template, or stands between the tool's tags:
 
     Qwen, Hermes   <tool_call>{"name": "calculator", "arguments": {"expression": "3 * 4"}}
     Llama          <|python_tag|>{"name": "calculator", "parameters": {"expression": "3 * 4"}}
     any other      <calculator>3 * 4</calculator>
 
-The result comes in the form of the call. Every peer that replays a game computes it anew, so
-nothing here may depend on the machine, the clock or chance, and what a call gives must not change.
+The result has the form of the call. Every peer recomputes it when it replays a game, so nothing
+here may depend on the machine, the clock or randomness, and results must never change.
 """
 
 from __future__ import annotations
@@ -35,37 +35,37 @@ CALCULATOR: Final = "calculator"
 PYTHON: Final = "python"
 
 MAX_CALL_CHARS: Final = 4000
-"""Longest argument of a call: more than a model says in one message of a game."""
+"""Maximum characters of a call's argument: more than a model writes in one message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """A call of a tool."""
+    """One call of a tool."""
 
     name: str
     argument: str
     is_tagged: bool
-    """It stood between the tool's own tags, and not in a template's form."""
+    """True if it stood between the tool's tags, not in a chat template's form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """One tool; it returns text whatever it is given."""
+    """One tool, which returns text for any argument."""
 
     run: Callable[[str], str]
     parameter: str
-    """The name of its one argument in a template's form."""
+    """Name of its only argument in a chat template's form."""
     offer: str
-    """The line that tells the policy what the tool does."""
+    """The line that describes the tool to the policy."""
 
 
 def offer(*names: str) -> str:
-    """Return what a first observation says of tools, one line for each."""
+    """Return the description of tools for a first observation, one line for each."""
     return "\n".join(TOOLS[name].offer for name in names)
 
 
 def answer_call(message: str, names: Sequence[str]) -> str | None:
-    """Return the result of the first call in a message; None where it calls none of these tools."""
+    """Return the result of the first call in a message; None if it calls none of these tools."""
     call = call_in(message, names)
     if call is None:
         return None
@@ -77,7 +77,7 @@ def answer_call(message: str, names: Sequence[str]) -> str | None:
 
 
 def call_in(message: str, names: Sequence[str]) -> ToolCall | None:
-    """Return the first call of one of these tools, by where it begins."""
+    """Return the call of one of these tools that begins first."""
     found: list[tuple[int, ToolCall]] = []
     for name in names:
         start = message.find(f"<{name}>")
@@ -94,7 +94,7 @@ def call_in(message: str, names: Sequence[str]) -> ToolCall | None:
 
 
 _FORMS: Final = re.compile(r"<tool_call>|<\|python_tag\|>|\A\s*(?=\{)")
-"""The marks before a call in the templates of Qwen, Hermes and Llama; Llama's call may be bare."""
+"""Marks before a call in the templates of Qwen, Hermes and Llama; Llama's call may have none."""
 _ARGUMENTS: Final = ("arguments", "parameters")
 
 

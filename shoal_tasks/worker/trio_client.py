@@ -1,13 +1,12 @@
-"""The node's task worker: Trio, many callers, one request at a time, in order of arrival.
+"""The node's client of the task worker: Trio, many callers, one request at a time, in order.
 
     run() ──> starting ──ready──> serving ──call answered──> serving
                  ▲                   │
-                 └── after a pause ──┴─ deadline passed, died, or nonsense: killed
+                 └── after a pause ──┴─ deadline passed, died, or malformed reply: killed
 
-What is asked, and what becomes of a worker that does not answer, is in `task_plans` and
-`conversation`. Callers wait in a queue of stated length; when it is full, or when the worker is
-not back within a caller's patience, they get `WorkerUnavailable`, which says nothing about any
-peer.
+`task_plans` defines the requests, and `worker_session` handles workers that do not answer. Callers
+wait in a bounded queue. If it is full, or the worker is not back within the caller's deadline, they
+get `WorkerUnavailable`, which says nothing about any peer.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ R = TypeVar("R")
 def _method(
     plan: Callable[Concatenate[TaskPlans, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[TrioTaskWorker, P], Coroutine[Any, Any, R]]:
-    """Return the method of a client that does what a plan says, within a caller's patience."""
+    """Return a method that awaits a coroutine of `TaskPlans`, within the deadline."""
 
     @functools.wraps(plan)
     async def method(self: TrioTaskWorker, /, *given: P.args, **named: P.kwargs) -> R:
@@ -53,7 +52,7 @@ def _method(
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Job:
-    """One call in the queue. ``error`` is set where the worker cannot be brought up at all."""
+    """One call in the queue. ``error`` is set if the worker cannot be started."""
 
     call: WorkerCall[Any]
     done: trio.Event = field(default_factory=trio.Event)
@@ -63,10 +62,11 @@ class _Job:
 
 
 class TrioTaskWorker:
-    """Supervises one worker process. Start `run` in the node's nursery; it ends when cancelled.
+    """Supervises one worker process per group of families.
 
-    The methods raise `UnknownFamily` for coordinates of a family not given here and
-    `WorkerUnavailable` when the answer does not come within ``patience_seconds``.
+    Start `run` in the node's nursery; it ends when cancelled. The methods raise `UnknownFamily` for
+    coordinates of another family, and `WorkerUnavailable` if no reply arrives within
+    ``patience_seconds``.
     """
 
     def __init__(
@@ -92,18 +92,20 @@ class TrioTaskWorker:
 
     @property
     def num_restarts(self) -> int:
-        """Workers started after the first."""
+        """Number of workers started after the first."""
         return self._first.conversation.num_restarts
 
     async def run(
         self, *, task_status: TaskStatus[WorkerReport] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Keep a worker up and serve the queue until cancelled; the worker dies with this task.
+        """Keep the workers up and serve their queues until cancelled; they end with this task.
 
-        Reports started when the first worker is ready, and those of judges and of unit tests: what
-        is wrong with one is said now. Raises `FamilyError` where one refuses a family and
-        `WorkerUnavailable` where one does not come up. The workers of OpenEnv
-        servers are up by then too, or left out.
+        Reports started once the main worker and those of judges, unit tests and users' files are
+        ready, and the workers of OpenEnv servers are up or skipped.
+
+        Raises:
+            FamilyError: a worker refuses a family.
+            WorkerUnavailable: a worker does not start.
         """
         report = await self._first.start()
         for lane in self._lanes.values():
@@ -112,7 +114,7 @@ class TrioTaskWorker:
         async with trio.open_nursery() as nursery:
             for lane in self._lanes.values():
                 nursery.start_soon(lane.serve)
-            # A server that answers slowly does not hold the node up.
+            # A slow server must not delay the node's start.
             with trio.move_on_after(self._server_patience_seconds):
                 for lane in self._lanes.values():
                     await lane.was_brought_up.wait()
@@ -126,7 +128,7 @@ class TrioTaskWorker:
     play = _method(TaskPlans.play)
 
     def known_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest] | None:
-        """The same without asking anybody; None unless all are in the cache."""
+        """Return the digests from the cache alone; None unless all are in it."""
         return self._plans.known_digests(tasks)
 
     async def _ask(self, call: WorkerCall[R]) -> list[R] | CallFailure:
@@ -134,14 +136,14 @@ class TrioTaskWorker:
 
 
 class _Lane:
-    """One worker process and those who wait for it. Another's server never holds this one up."""
+    """One worker process and its queue. A slow server delays no other worker's queue."""
 
     def __init__(self, conversation: WorkerSession, max_waiting: int) -> None:
         self.conversation = conversation
         self.was_brought_up = trio.Event()
-        """Set once the worker is up, or left out, for the first time."""
+        """Set once the worker is up, or skipped, for the first time."""
         self._is_starting = False
-        # Full means refused: a caller that cannot be served soon should not wait for it.
+        # A full queue refuses: a caller that cannot be served soon should not wait.
         self._send, self._receive = trio.open_memory_channel[_Job](max_waiting)
 
     async def start(self) -> WorkerReport:
@@ -169,7 +171,7 @@ class _Lane:
         await self.conversation.stop()
 
     async def submit(self, call: WorkerCall[R]) -> list[R] | CallFailure:
-        """Ask the worker. Raises `WorkerUnavailable`, at once while a server's worker starts."""
+        """Send one call. Raises `WorkerUnavailable`, at once while a server's worker starts."""
         if self._is_starting:
             raise self._starts()
         job = _Job(call=call)
@@ -198,16 +200,16 @@ class _Lane:
         except ServerUnavailable as error:
             job.error = error
         except (WorkerUnavailable, FamilyError) as error:
-            # A family that was accepted once and is refused now: the installation has changed.
+            # The family was accepted before and is refused now: the installation has changed.
             job.error = WorkerUnavailable(str(error))
         finally:
             job.done.set()
 
     async def _bring_up(self) -> None:
-        """Start the worker of a server while nobody waits for it.
+        """Start the worker of a server without a waiting caller.
 
-        A start takes seconds, and a batch whose questions waited for it would have been too dear,
-        which its signer would have paid for.
+        A start takes seconds. A batch whose questions waited for it would exceed its cost limit,
+        and its publisher would be charged.
         """
         if not self.conversation.needs_a_start:
             return
@@ -215,15 +217,15 @@ class _Lane:
         try:
             await self.conversation.bring_up()
         except ServerUnavailable:
-            pass  # the conversation has logged why
+            pass  # the session has logged the reason
         finally:
             self._is_starting = False
 
     def _starts(self) -> ServerUnavailable:
-        return ServerUnavailable("its worker starts", self.conversation.lane)
+        return ServerUnavailable("its worker is starting", self.conversation.lane)
 
     def _refuse_waiting(self, current: _Job | None) -> None:
-        """Nobody may wait for an answer that cannot come any more."""
+        """Fail all waiting calls, which can get no reply any more."""
         waiting = [] if current is None or current.done.is_set() else [current]
         while True:
             try:
@@ -237,7 +239,7 @@ class _Lane:
 
 
 class TrioPipes(Pipes):
-    """Pipes whose waits leave the other tasks running."""
+    """Pipes that let other tasks run while they wait."""
 
     def now(self) -> float:
         """Return the seconds of Trio's clock."""
@@ -248,13 +250,13 @@ class TrioPipes(Pipes):
         await trio.sleep(seconds)
 
     async def ready(self, descriptor: int, deadline: float, *, is_to_write: bool) -> None:
-        """Wait for one end of a pipe."""
+        """Wait until a pipe is ready."""
         wait = trio.lowlevel.wait_writable if is_to_write else trio.lowlevel.wait_readable
         with trio.move_on_at(deadline):
             return await wait(descriptor)
         raise TimeoutError("the task worker did not answer in time")
 
     async def kill(self) -> None:
-        """Kill the worker and collect its status, also when cancelled."""
+        """Kill the worker and reap it, also when cancelled."""
         with trio.CancelScope(shield=True):
             await super().kill()

@@ -1,6 +1,6 @@
-"""reasoning_gym without matplotlib: cellpylib, of its game of life, imports it for pictures alone.
+"""Imports reasoning_gym without matplotlib, which its dependency cellpylib needs only for plots.
 
-That was a third of the processor time in which a worker imports what it needs, at every start.
+That import took a third of the processor time of a worker's start.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Absent(ModuleType):
 
 @contextmanager
 def without_plotting() -> Iterator[None]:
-    """Let what is imported meanwhile find empty modules; what is imported later finds the real."""
+    """Replace plotting modules by empty ones for imports in this block; later imports are real."""
     if any(name in sys.modules for name in _NAMES):
         yield
         return

@@ -1,7 +1,7 @@
-"""Python files of the user's own: their imports, their loading, and what their errors say.
+"""Python files of the user: their imports, their loading and their error messages.
 
-For the worker process only. What a file imports is loaded before the sandbox; the file itself runs
-inside it.
+For the worker process only. A file's imports are loaded before the sandbox, and the file itself
+runs inside it.
 """
 
 from __future__ import annotations
@@ -25,31 +25,32 @@ from shoal_tasks.worker.late_imports import load_parts
 R = TypeVar("R")
 
 CHECK_EVERY: Final = 64
-"""One completion in so many is scored twice: a cost of 1.6 %, and a function or game that changes
-with the hour or with what came before is found within a few rounds of eight answers."""
+"""One completion in this many is scored twice, at a cost of 1.6 %. A function or game that depends
+on the time or on earlier calls is found within a few rounds of eight completions."""
 _MODULE: Final = "shoal_user_code"
 
 
 class UserCodeError(FamilyError):
-    """A function or class that cannot be used; one line with its file and line."""
+    """A function or class that cannot be used; one line with its file and line number."""
 
 
 class RefusedError(UserCodeError):
-    """Something was refused to it."""
+    """The sandbox refused an operation of the file."""
 
 
 class OverLimitError(UserCodeError):
-    """A function that takes more time or memory than it may."""
+    """A function that takes more time or memory than allowed."""
 
 
 class UnrepeatableError(UserCodeError):
-    """One that differs from one moment to the next: peers could never agree on it."""
+    """A nondeterministic function or game: peers could never agree on its rewards."""
 
 
 def preload_imports(source: bytes, path: str) -> None:
-    """Import what a file imports, while there is a disk. Runs nothing of the file itself.
+    """Import what a file imports, while the disk is readable. Does not run the file itself.
 
-    Raises `UserCodeError`: it is no Python, or imports what is not installed or lies beside it.
+    Raises `UserCodeError`: it is not valid Python, or imports a module that is not installed, such
+    as one next to it.
     """
     try:
         tree = ast.parse(source, path)
@@ -59,7 +60,9 @@ def preload_imports(source: bytes, path: str) -> None:
     optional = _optional(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level:
-            raise UserCodeError(f"{path}, line {node.lineno}: it is one file, without `from .`")
+            raise UserCodeError(
+                f"{path}, line {node.lineno}: relative imports do not work; use one file"
+            )
         try:
             _load(node, path)
         except UserCodeError:
@@ -69,7 +72,7 @@ def preload_imports(source: bytes, path: str) -> None:
 
 
 def _load(node: ast.AST, path: str) -> None:
-    """Import what a statement imports; nothing for others. Raises `UserCodeError`."""
+    """Import what an import statement imports. Raises `UserCodeError`."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             _import(alias.name, path, node.lineno)
@@ -81,7 +84,7 @@ def _load(node: ast.AST, path: str) -> None:
 
 
 def _optional(tree: ast.AST) -> set[ast.AST]:
-    """Return the statements in a `try` with a handler: the file itself may do without."""
+    """Return the statements in a `try` with handlers: the file can do without their imports."""
     tries = [node for node in ast.walk(tree) if isinstance(node, ast.Try) and node.handlers]
     return {inner for one in tries for node in one.body for inner in ast.walk(node)}
 
@@ -96,7 +99,7 @@ def _import(name: str, path: str, line: int) -> types.ModuleType:
 def within(
     limit: ItemLimit, what: str, function: Callable[..., R], *given: Any, items: int = 1
 ) -> R:
-    """Call a function within the share of `items`. Raises `UserCodeError` if that is not enough."""
+    """Call a function within the time of `items` items. Raises `OverLimitError` beyond it."""
     try:
         with limit.of(items):
             found = function(*given)
@@ -104,7 +107,7 @@ def within(
         pass
     except MemoryError:
         raise OverLimitError(f"{what} uses more memory than an item may") from None
-    # It may swallow every exception, the time-out too: the limit's own note decides.
+    # The function may swallow every exception, `ItemTimeout` too, so check the limit's own flag.
     if limit.expired:
         raise OverLimitError(f"{what} uses more processor time than an item may")
     return found
@@ -113,10 +116,11 @@ def within(
 def watched(
     guard: AuditGuard, path: str, function: Callable[..., R], *given: Any, is_scoring: bool = True
 ) -> R:
-    """Call what runs a user's file, and return what it returned.
+    """Call a function that runs a user's file, and return its result.
 
-    Raises, in one line with the line of the file, `RefusedError`: something was refused to it,
-    whatever it did about that; `UserCodeError`: it raised.
+    Raises, in one line that names the line of the file:
+        RefusedError: an operation was refused, even if the file caught the exception.
+        UserCodeError: the file raised.
     """
     failure = ""
     with guard.watching(path, is_scoring=is_scoring):
@@ -128,7 +132,7 @@ def watched(
             if refused := guard.first_refusal:
                 raise RefusedError(refused) from None
             raise
-        except BaseException as error:  # noqa: BLE001  any program
+        except BaseException as error:  # noqa: BLE001  user code may raise anything
             failure = error_line(error, path)
         if refused := guard.first_refusal:
             raise RefusedError(refused)
@@ -140,17 +144,17 @@ def watched(
 def load(
     spec: FamilySpec, source: bytes, path: str, digest: object, name: str, guard: AuditGuard
 ) -> Any:
-    """Run a family's file and return what it calls so; None where it has no such name.
+    """Run a family's file and return its attribute `name`; None if there is none.
 
-    Raises `FamilyError`: it has not this `digest`, where there is one, or it raises, or something
-    is refused to it.
+    Raises `FamilyError`: it differs from `digest` (None: not checked), raises, or is refused an
+    operation.
     """
     if digest is not None:
         check_file(spec, source, path, digest)
     module = types.ModuleType(_MODULE)
     module.__file__ = path
-    sys.modules[_MODULE] = module  # dataclasses look their module up
-    # Without its lines, a traceback that the file prints would read the file from the disk.
+    sys.modules[_MODULE] = module  # dataclasses look up their module
+    # Without cached lines, a traceback that the file prints would open the file on disk.
     text = source.decode(errors="replace")
     linecache.cache[path] = (len(source), None, text.splitlines(keepends=True), path)
     code = watched(guard, path, compile, source, path, "exec", 0, True, is_scoring=False)
@@ -159,7 +163,7 @@ def load(
 
 
 def error_line(error: BaseException, path: str) -> str:
-    """Return one line about an error, with the line of the user's file that it came from."""
+    """Return one line about an error, with the line of the user's file that raised it."""
     line, trace = None, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == path:

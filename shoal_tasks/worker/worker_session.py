@@ -1,10 +1,10 @@
-"""One client's talk with its worker: what to send, and when to kill it and start another.
+"""One client's session with its worker: what to send, and when to kill and replace it.
 
     down ──launch, set up──> up ──request, reply──> up ──processor time used up──┐
      ▲                        │                                                  │
-     └───────── kill ─────────┴─ deadline passed, gone, unfit, or nonsense <─────┘
+     └───────── kill ─────────┴─ deadline passed, exited, or malformed reply <───┘
 
-Both clients run this: how they wait is in their `Pipes`.
+Both clients use this class; their `Pipes` define how they wait.
 """
 
 from __future__ import annotations
@@ -35,21 +35,22 @@ R = TypeVar("R")
 log = logging.getLogger(__name__)
 
 _NAMED: Final = 3
-"""Families that a line about their worker names."""
+"""Maximum number of families that a log line about their worker names."""
 _MAX_NOTES: Final = 64
 
 
 class WorkerSession:
-    """A client's state about its worker, over all the processes that the worker has had."""
+    """A client's state of its worker, across restarts of the process."""
 
     def __init__(self, families: Sequence[FamilySpec], limits: WorkerLimits, pipes: Pipes) -> None:
         self.is_of_a_judge = families[0].is_local
-        """True if the worker runs a judge of the operator's own."""
+        """True if the worker runs a judge, an operator's own function."""
         first = families[0]
         self.starts_early = first.is_local or first.runs_code or first.runs_user_code
-        """True if it is started with the client: what is wrong with its families is said then."""
+        """True if it is started together with the client, so that errors in its families show at
+        once."""
         self.lane = families[0].lane
-        """Name of this worker of the client: `FamilySpec.lane`."""
+        """Key of this worker: `FamilySpec.lane`."""
         self.pipes = pipes
         self._families = families
         self._limits = limits
@@ -59,12 +60,12 @@ class WorkerSession:
         self.report: WorkerReport | None = None
         """The latest worker's report about itself; None before the first was ready."""
         self.num_restarts = 0
-        """Workers started after the first."""
+        """Number of workers started after the first."""
 
     async def start(self) -> WorkerReport:
-        """Bring a worker up unless one is: a start that fails is tried again after a longer pause.
+        """Start a worker unless one is up. A failed start is retried with back-off.
 
-        Raises `FamilyError` where it refuses a family, `WorkerUnavailable` where none comes up.
+        Raises `FamilyError` if it refuses a family, `WorkerUnavailable` if none starts.
         """
         if self._is_up and self.report is not None:
             return self.report
@@ -83,17 +84,17 @@ class WorkerSession:
 
     @property
     def needs_a_start(self) -> bool:
-        """True if a worker has to be brought up before the next request, by `bring_up`."""
+        """True if `bring_up` has to start a worker before the next request."""
         return False
 
     async def bring_up(self) -> None:
-        """Replace a worker that is down, or has used up its time. Raises as `start`."""
+        """Replace a worker that is down or past its time. Raises as `start`."""
         if self._is_spent:
             await self.stop()
         await self.start()
 
     async def request(self, call: WorkerCall[R]) -> list[R] | CallFailure:
-        """Ask a worker, brought up where none is; after a failure none is.
+        """Send one call, starting a worker if necessary. After a failure, none is left running.
 
         Raises as `start`.
         """
@@ -106,7 +107,7 @@ class WorkerSession:
             await self.stop()
             return CallFailure.TIMED_OUT
         except ServerUnavailable:
-            raise  # the worker itself is well
+            raise  # the worker itself is healthy
         except (OSError, WorkerProtocolError, WorkerUnavailable):
             await self.stop()
             return CallFailure.CRASHED
@@ -114,7 +115,7 @@ class WorkerSession:
         return results
 
     async def stop(self) -> None:
-        """End the worker; the next start is another's."""
+        """Kill the worker. The next start launches a new process."""
         self._is_up = False
         await self.pipes.kill()
 
@@ -145,7 +146,7 @@ class WorkerSession:
         return self.report
 
     def _log_sandbox(self, report: WorkerReport) -> None:
-        """Say what keeps the worker in, or that nothing does."""
+        """Log how the worker is isolated, or that it is not."""
         names = ", ".join(repr(spec.name) for spec in self._families[:_NAMED])
         more = ", …" if len(self._families) > _NAMED else ""
         if self.is_of_a_judge:
@@ -169,12 +170,12 @@ class WorkerSession:
                 raise BrokenPipeError("the task worker is gone")
             replies = read_messages(self._decoder, data)
         if len(replies) > 1:
-            raise WorkerProtocolError("the worker answers more than it was asked")
+            raise WorkerProtocolError("the worker sent more than one reply")
         return replies[0]
 
 
 def _check_ok(reply: Message) -> None:
-    """Raise what a refusal of the worker means."""
+    """Raise the exception that a worker's error reply stands for."""
     if reply.get("ok") is True:
         return
     kind, reason = reply.get("kind"), str(reply.get("error"))[:LINE_CHARS]
@@ -186,7 +187,7 @@ def _check_ok(reply: Message) -> None:
 
 
 def _layers(reply: Message) -> tuple[Layer, ...]:
-    """Read the worker's report about its sandbox."""
+    """Parse the worker's report about its sandbox."""
     rows: Any = reply.get("layers")
     try:
         return tuple(
@@ -198,15 +199,15 @@ def _layers(reply: Message) -> tuple[Layer, ...]:
 
 
 def _notes(reply: Message) -> tuple[str, ...]:
-    """Read what the worker has to say to the owners of its families."""
+    """Parse the worker's notes to the families' authors."""
     notes = reply.get("notes", [])
     if not isinstance(notes, list) or not all(isinstance(one, str) for one in notes):
-        raise WorkerProtocolError("report has odd notes")
+        raise WorkerProtocolError("report has malformed notes")
     return tuple(str(one)[:LINE_CHARS] for one in notes[:_MAX_NOTES])
 
 
 def cpu_seconds(reply: Message) -> float:
-    """Processor time the worker has used so far; 0 where it does not say."""
+    """Return the processor time that the worker has used; 0 if the reply has none."""
     value = reply.get("cpu_seconds")
-    # Not made a float: an integer of a thousand digits cannot be one.
+    # Not converted to float, which fails on an integer of a thousand digits.
     return value if isinstance(value, int | float) else 0.0

@@ -116,7 +116,7 @@ def test_a_solution_that_fails_refuses_the_family(
         ({"question": "q", "answer": "a"}, "no tests in a known column"),
         ({"question": "q", "test": "assert f(:"}, "no Python"),
         ({"question": "q", "test_list": []}, "no tests in a known column"),
-        ({"question": "q", "tests": 5}, "no known form"),
+        ({"question": "q", "tests": 5}, "no known format"),
         ({"question": "q", "test_cases": [{"stdin": "1"}]}, "not input and output"),
         ({"question": "q", "input_output": '{"inputs": ["1"], "outputs": []}'}, "1 inputs and 0"),
         ({"question": "q", "input_output": '{"inputs": [[1]], "outputs": [1]}'}, "no function"),

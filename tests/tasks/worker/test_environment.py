@@ -155,16 +155,16 @@ STEP = "    def step(self, message): return 'x', 0, False\n"
     ("source", "said"),
     [
         ("class Game:\n", r"game\.py, line 1: "),
-        ("x = 1\n", r"has no class 'Game'; class = "),
+        ("x = 1\n", r"has no class 'Game'; set class = "),
         (HEAD, "Game has no method step"),
         ("raise OSError('no')\n", "line 1: OSError: no"),
         (f"import no_such_thing\n{HEAD}{STEP}", "cannot import no_such_thing"),
-        (f"{HEAD}    def step(self, message): return 1\n", "step must return an observation"),
+        (f"{HEAD}    def step(self, message): return 1\n", r"step must return \(observation"),
         (f"{HEAD}    def step(self, message): return 'x', 'y', 0\n", "step must return"),
-        (f"{HEAD}    def step(self, message): return 5, 0, 0\n", "must be a text, not int"),
+        (f"{HEAD}    def step(self, message): return 5, 0, 0\n", "must be a str, not int"),
         (f"{HEAD}    def step(self, m): return 'x', float('nan'), 0\n", "a reward of nan"),
         (f"{HEAD}    def step(self, m): return 'x', 1e300, 0\n", "a reward of 1e"),
-        (f"{HEAD}    def step(self, m): return 'x' * 99999, 0, 0\n", "says more than 65536"),
+        (f"{HEAD}    def step(self, m): return 'x' * 99999, 0, 0\n", "observations exceed 65536"),
         (f"{HEAD}    def step(self, m): return m, int(m), 0\n", "line 3: ValueError"),
         (f"import sys\n{HEAD}    def step(self, m): sys.exit()\n", "line 4: SystemExit"),
         (f"{HEAD}    def step(self, m):\n        while True: pass\n", "processor time"),
@@ -176,22 +176,22 @@ STEP = "    def step(self, message): return 'x', 0, False\n"
         ),
         (
             f"import time\n{HEAD}    def step(self, m): return str(time.time_ns()), 0, 0\n",
-            "does not repeat itself: it differed in turn 1",
+            "is not deterministic: two replays differed in turn 1",
         ),
         (
             "import os\nclass Game:\n"
             f"    def reset(self, seed): return os.urandom(4).hex()\n{STEP}",
-            "it differed in what is seen first",
+            "differed in the first observation",
         ),
         (
             f"N = []\n{HEAD}    def step(self, m):\n        N.append(m)\n"
             "        return 'x', 0, len(N) > 20\n",
-            "does not repeat itself: it differed in turn",
+            "is not deterministic: two replays differed in turn",
         ),
         (
             f"import random\nCHANCE = random.Random(3)\n{HEAD}"
             "    def step(self, m): return 'x', CHANCE.random(), False\n",
-            "does not repeat itself: it differed in turn 1",
+            "is not deterministic: two replays differed in turn 1",
         ),
     ],
 )
@@ -222,7 +222,7 @@ def test_a_task_file_says_what_is_wrong(
 def test_keys_of_environments_need_one(tmp_path: Path) -> None:
     path = tmp_path / "x.toml"
     path.write_text('name = "x"\nrows = "r.jsonl"\nmax_turns = 3\n')
-    with pytest.raises(FamilyError, match="max_turns is of an environment"):
+    with pytest.raises(FamilyError, match="max_turns needs an environment"):
         load_task_file(path)
 
 
@@ -252,7 +252,7 @@ def test_a_game_that_changes_later_is_found_and_its_family_refused(tmp_path: Pat
         "        return 'x', float(len(N) > 400 and len(N) % 2), False\n"
     )
     games = local_games(game_family(tmp_path, source))
-    with pytest.raises(UserCodeError, match="it differed in turn 1"):
+    with pytest.raises(UserCodeError, match="two replays differed in turn 1"):
         for _ in range(400 + 2 * CHECK_EVERY):
             games.score(SEED, 0, "a", LENGTH)
 

@@ -148,7 +148,7 @@ def test_several_functions_with_weights_and_without_an_opinion(tmp_path: Path) -
         found = earned(worker, spec, f"<{right}", right, "<", "?", "no")
         assert found == [0.75, 0.5, 0.25, 0.0, 0.0]
     assert family(tmp_path, source, **{**fields, "reward_weights": [1, 1]}).digest != spec.digest
-    with pytest.raises(FamilyError, match="names 2 functions, and reward_weights 1 weights"):
+    with pytest.raises(FamilyError, match="names 2 functions, but reward_weights has 1 weights"):
         family(tmp_path, source, **{**fields, "reward_weights": [1]})
 
 
@@ -162,7 +162,7 @@ def test_a_column_with_the_name_of_an_argument_is_left_out_and_named(
     with here(spec) as worker:
         assert earned(worker, spec, "1", "2") == [1.0, 0.0]
         (note,) = worker.answerer.notes
-        assert repr(name) in note and "left out" in note
+        assert repr(name) in note and "not passed to the reward" in note
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_the_trainers_state_is_refused_by_name_where_it_is_looked_into(tmp_path:
     with pytest.raises(FamilyError, match="trainer_state"):
         here(family(tmp_path, source))
     source = "def reward(completions, environments):\n    return [1.0 for _ in completions]\n"
-    with pytest.raises(FamilyError, match="takes `environments`"):
+    with pytest.raises(FamilyError, match="requires `environments`"):
         here(family(tmp_path, source))
 
 

@@ -147,7 +147,7 @@ def test_only_the_judges_worker_is_outside_the_sandbox(tmp_path: Path) -> None:
         assert names == {"process_group", "rlimits", "no_new_privs", "parent_death"}
     message: dict[str, Any] = {"families": [spec_to_json(GAMES_1[0]), spec_to_json(spec)]}
     said = said_in_a_fork(partial(serving._set_up, message, None))
-    assert said.startswith("a judge's worker has no other families")
+    assert said.startswith("a judge's worker cannot have other families")
 
 
 def said_in_a_fork(call: Callable[[], object]) -> str:
@@ -276,7 +276,7 @@ def test_one_that_burns_its_processor_time_costs_the_group_alone(tmp_path: Path)
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"reward": None}, "local is of a reward in Python"),
+        ({"reward": None}, "local needs a Python reward"),
         ({"local": 1}, "local has the wrong type"),
         ({"rows": None, "reward": None, "environment": "judge.py"}, "an environment has no local"),
         ({"weight": True}, "weight has the wrong type"),
