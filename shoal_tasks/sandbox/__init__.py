@@ -1,1 +1,1 @@
-"""The task worker's sandbox: layers, system calls and audited events."""
+"""The task worker's sandbox: OS layers, a seccomp filter and an audit hook."""

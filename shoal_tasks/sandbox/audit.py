@@ -1,11 +1,11 @@
-"""The interpreter's last line inside the task worker: an audit hook that refuses side effects.
+"""The audit hook of the task worker: refuses side effects inside the interpreter.
 
-A hook cannot be removed once added. It is no wall against native code; it turns what scorers and
-generators might do by mistake into a refused call, on every platform and for every user.
+A hook cannot be removed once added. It does not isolate native code, but it refuses what scorers
+and generators might do by mistake, on every platform and for every user.
 
-A refusal is raised inside the code that caused it, which may catch it. While a user's file runs
-(`AuditGuard.watching`) each refusal is therefore recorded with the line of that file, so that the
-caller can report it whatever the code returned.
+A refusal is raised inside the code that caused it, which may catch the exception. While a user's
+file runs (`AuditGuard.watching`), each refusal is therefore recorded with the line of that file, so
+the caller can report it whatever the code returned.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _REFUSED: Final[Mapping[str, tuple[str, ...]]] = {
     "a database": ("sqlite3.",),
     "native code": ("ctypes.", "code.__new__"),
 }
-"""Events by what they reach. An event is refused where it begins with one of these."""
+"""Events by what they access. An event is refused if it begins with one of these prefixes."""
 _REASONS: Final = {start: what for what, starts in _REFUSED.items() for start in starts}
 _STARTS: Final = tuple(_REASONS)
 _BEHIND_A_WALL: Final = ("ctypes.", "code.__new__", "exec", "os.putenv", "os.unsetenv")
-"""Events that reach nothing else where the operating system itself takes everything away."""
+"""Events that are harmless where the operating system itself isolates the process."""
 _LOOKS_FOR_A_LINE: Final = (("open", "r", 0), ("open", "rb", 0))
-"""The interpreter itself, which shows the line of a `SyntaxError`. It does without."""
+"""The interpreter opens a file to show the line of a `SyntaxError`. It works without."""
 _LISTINGS: Final = ("os.listdir", "os.scandir")
 _ABOUT_PATHS: Final = (
     *(__name__, "os", "os.path", "posixpath", "genericpath", "glob", "fnmatch"),
@@ -63,16 +63,16 @@ _WRITE_FLAGS: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_A
 
 
 class AuditGuard:
-    """State of the hook. ``scoring`` is set while a scorer looks at somebody's completion."""
+    """The hook's state. ``scoring`` is set while a scorer processes a completion."""
 
     def __init__(self, servers: frozenset[object] = frozenset()) -> None:
-        """`servers` are the only addresses that may be connected to."""
+        """`servers` are the only addresses that the process may connect to."""
         self.servers = servers
         self.scoring = False
         self.numbers_only = False
-        """While scoring, let code through that can only make a number (math-verify's reader)."""
+        """While scoring, allow code that can only create a number (math-verify's parser)."""
         self.is_walled = False
-        """True if the operating system keeps this process from files, network and processes: a
+        """True if the operating system isolates this process from files, network and processes. A
         user's file may then evaluate text."""
         self._readable = _library_roots()
         self._searched = frozenset(sys.path)
@@ -82,8 +82,9 @@ class AuditGuard:
 
     @contextmanager
     def watching(self, *paths: str, is_scoring: bool = True) -> Iterator[None]:
-        """Watch the users' files at `paths`: each refusal is recorded in one line, with the line of
-        the file that caused it. `is_scoring`: by the rules of scoring.
+        """Watch the users' files at `paths`: record each refusal with the line that caused it.
+
+        `is_scoring`: apply the rules of scoring.
         """
         before = self.scoring, self._watched, self._refusals
         self.scoring, self._watched, self._refusals = is_scoring, paths, []
@@ -95,16 +96,16 @@ class AuditGuard:
 
     @property
     def first_refusal(self) -> str:
-        """The first refusal to the file that is watched; empty for none.
+        """The first refusal to the watched file; empty if there is none.
 
-        What a library looks for while it is imported, such as the number of processors, it can do
-        without, unless the import fails.
+        A refusal during a library's import (such as counting processors) is ignored unless the
+        import fails.
         """
         failed = [why for name, why in self._within_imports.items() if name not in sys.modules]
         return next(iter((*self._refusals, *failed)), "")
 
     def refusal(self, event: str, args: Sequence[object]) -> str | None:
-        """Why the event is refused, or None where it is allowed."""
+        """Return why the event is refused; None if it is allowed."""
         if event == "open":
             return self._open_refusal(args)
         if event in _LISTINGS:
@@ -134,7 +135,7 @@ class AuditGuard:
         return None
 
     def record(self, reason: str) -> None:
-        """Note a refusal with the line of the user's file that caused it, while one is watched."""
+        """Record a refusal with the line of the watched file that caused it."""
         if not self._watched:
             return
         where, imported = _place(sys._getframe(1), self._watched)
@@ -149,7 +150,9 @@ class AuditGuard:
         path, mode, flags = (*args, None, None, None)[:3]
         writes = isinstance(mode, str) and any(letter in mode for letter in "wax+")
         if isinstance(path, int) and not writes:
-            return None  # open already: `subprocess` wraps its pipes before it starts anything
+            return (
+                None  # an open descriptor: `subprocess` wraps its pipes before it starts anything
+            )
         if writes or (isinstance(flags, int) and flags & _WRITE_FLAGS):
             return f"open for writing: {path!r}"
         if isinstance(path, os.PathLike):
@@ -166,8 +169,9 @@ class AuditGuard:
         return folder in self._searched or self._is_library(f"{folder}/x")
 
     def look_refusal(self, path: object, what: str) -> str | None:
-        """Why a user's file may not look whether `path` is there, or None where it may, or where it
-        is not the user's file that looks: nothing outside the libraries can be seen.
+        """Return why a user's file may not check for `path`; None if it may, or if a library asks.
+
+        Nothing outside the library folders is visible to user code.
         """
         if not self._watched or not isinstance(path, str | bytes | os.PathLike):
             return None
@@ -181,15 +185,15 @@ class AuditGuard:
 
 
 def _asks_itself(frame: FrameType | None, paths: Sequence[str]) -> bool:
-    """Return whether a user's file called what runs, through nothing but functions about paths."""
+    """Return whether a user's file is the caller, directly or through functions about paths."""
     while frame is not None and frame.f_globals.get("__name__") in _ABOUT_PATHS:
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename in paths
 
 
 def _place(frame: FrameType | None, paths: Sequence[str]) -> tuple[str, str]:
-    """Return the innermost line of a user's file among the callers of `frame`, and the name of the
-    module whose import it waits for; empty for none.
+    """Return the innermost line of a user's file among the callers of `frame`, and the module that
+    it is importing; both empty if none.
     """
     imported = ""
     while frame is not None:
@@ -208,8 +212,8 @@ _NUMBER_NAMES: Final = frozenset({"Integer", "Float"})
 def _makes_a_number(code: object) -> bool:
     """Return whether a code object can only call `Integer` and `Float` on constants.
 
-    Attributes and globals are names too, so code with no other name reaches nothing else. Or it is
-    the star import that sympy's parser fills its namespace with.
+    Attributes and globals are names too, so code without other names reaches nothing else. The star
+    import with which sympy's parser fills its namespace is also allowed.
     """
     if not isinstance(code, CodeType):
         return False
@@ -224,7 +228,7 @@ def _library_roots() -> tuple[str, ...]:
 
 
 def install(guard: AuditGuard) -> None:
-    """Add the hook, for the rest of the process's life."""
+    """Add the hook, for the rest of the process."""
 
     def hook(event: str, args: tuple[object, ...]) -> None:
         reason = guard.refusal(event, args)
@@ -248,10 +252,10 @@ def install(guard: AuditGuard) -> None:
 
         return look
 
-    # There are no events for these, and `os.path.exists` would only say that it is not there.
+    # These have no audit events, and a refusal by the kernel would look like a missing file.
     for name in ("stat", "lstat", "access", "readlink"):
         setattr(os, name, looking(getattr(os, name)))
-    # Python 3.11 has no event for threads. The operating system refuses them too, unseen.
+    # Python 3.11 has no event for threads. The kernel refuses them too, but unrecorded.
     for name in ("_start_new_thread", "_start_joinable_thread"):
         if hasattr(threading, name):
             setattr(threading, name, no_thread)

@@ -1,8 +1,8 @@
-"""A Landlock domain: the kernel lets this process open files below given folders alone, read-only.
+"""A Landlock domain: this process can open files only below given folders, and only for reading.
 
-Needs no privilege beyond `no_new_privs`, and Linux 5.13. Newer kernels take more away: TCP (6.7),
-ioctl on devices (6.10), signals and abstract sockets of processes outside (6.12). What it does not
-cover, such as a file's size and times, the other layers may. Constants as in `linux/landlock.h`.
+Needs Linux 5.13 and no privilege beyond `no_new_privs`. Newer kernels also restrict TCP (6.7),
+ioctl on devices (6.10), and signals and abstract sockets to other processes (6.12). Landlock does
+not hide metadata such as file sizes and times. Constants as in `linux/landlock.h`.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ _PATH_BENEATH: Final = 1
 _READ_FILE: Final = 1 << 2
 _READ_DIR: Final = 1 << 3
 _NUM_FILE_RIGHTS: Final = ((1, 13), (2, 14), (3, 15), (5, 16))
-"""Rights about files by the version that brought them: as many low bits."""
+"""(ABI version, number of file rights): the rights are that many low bits."""
 _SIZES: Final = ((6, 24), (4, 16), (1, 8))
-"""Bytes of the attributes by the version since which they have so many."""
+"""(ABI version, bytes of `landlock_ruleset_attr`), newest first."""
 _TCP: Final = 0b11
 _SCOPES: Final = 0b11
 
 
 def version(libc: ctypes.CDLL) -> int:
-    """Return the version of Landlock that the kernel has; 0 for none."""
+    """Return the kernel's Landlock ABI version; 0 without Landlock."""
     return max(0, int(libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)))
 
 
 def enter(libc: ctypes.CDLL, folders: Sequence[str], *, connects: bool = False) -> str:
-    """Restrict this process to reading below `folders`; one that `connects` keeps TCP.
+    """Restrict this process to reading below `folders`; with `connects`, TCP stays allowed.
 
-    Raises NotImplementedError without Landlock, OSError if refused.
+    Raises NotImplementedError without Landlock, OSError if the kernel refuses.
     """
     found = version(libc)
     if not found:
         raise NotImplementedError("the kernel has no Landlock")
     files = (1 << max(bits for since, bits in _NUM_FILE_RIGHTS if since <= found)) - 1
     network = 0 if connects else _TCP
-    # Each version takes as much of this as it knows.
+    # Each ABI version accepts a prefix of this structure.
     size = next(size for since, size in _SIZES if since <= found)
     rules = struct.pack("=QQQ", files, network, _SCOPES)[:size]
     ruleset = _check(
@@ -65,7 +65,7 @@ def _allow(libc: ctypes.CDLL, ruleset: int, folder: str) -> None:
     try:
         beneath = os.open(folder, os.O_PATH | os.O_CLOEXEC)
     except OSError:
-        return  # it has gone, or this user cannot reach it
+        return  # it was removed, or this user cannot access it
     rights = _READ_FILE | (_READ_DIR if Path(folder).is_dir() else 0)
     rule = struct.pack("=Qi", rights, beneath)
     try:

@@ -1,25 +1,25 @@
-"""Takes away from the calling process what scoring a text does not need.
+"""Removes this process's access to everything that scoring a text does not need.
 
-Layers, in the order in which they are applied; each is best effort but the last two of the list
-marked *required*, and each is reported, so that a status display can say which are in force:
+Layers, in the order of application. Only those marked *required* must succeed; all are reported,
+so that a status display can show which are in force:
 
-    process_group   own session, so that a kill reaches whatever the worker started
-    network         own, empty network namespace; a worker of OpenEnv servers has none (below)
-    filesystem      own root directory that holds Python's libraries, read-only, and nothing else;
-                    where that is not permitted, but Landlock is, none; otherwise an empty one
-    user            from root to nobody, no supplementary groups
-    rlimits         processor, memory, file size, files, processes (required)
+    process_group   own session, so that a kill reaches all children
+    network         own, empty network namespace; not for a worker of OpenEnv servers (below)
+    filesystem      own root directory with only Python's libraries, read-only; without the
+                    permission for it, nothing if Landlock is available, otherwise an empty root
+    user            root becomes `nobody`, without supplementary groups
+    rlimits         processor time, memory, file size, files, processes (required)
     no_new_privs    no set-uid program can raise privileges
-    landlock        files open for reading below the libraries alone; no TCP
+    landlock        files can be opened only for reading, only below the libraries; no TCP
     parent_death    the kernel kills the worker when its parent dies
     seccomp         system calls that write, connect or start processes fail
     audit_hook      the same in the interpreter, on every platform (required)
 
-A worker whose families are on OpenEnv servers has no others. It keeps the network and the three
-system calls by which one connects, and the audit hook lets it connect to these servers alone.
+A worker with families on OpenEnv servers has no other families. It keeps the network and the three
+system calls for connecting, and the audit hook allows connections to these servers only.
 
-A judge's worker is in no sandbox: it is the operator's own program, on the operator's own machine.
-It has the limits of processor time and memory, and dies with its parent.
+A judge's worker has no sandbox: it runs the operator's own program on the operator's own machine.
+It has limits on processor time and memory, and dies with its parent.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _PR_SET_NO_NEW_PRIVS: Final = 38
 _NOBODY: Final = 65534
 _FILES_OF_A_FORK: Final = 32
 _STACK_BYTES: Final = 96 << 20
-"""A process started under the usual limit has room for some 128 MiB of stack."""
+"""Stack limit: a process started under the usual limit can grow to some 128 MiB."""
 
 _REQUIRED: Final = frozenset({"rlimits", "audit_hook"})
 _OF_A_JUDGE: Final = frozenset({"process_group", "rlimits", "no_new_privs", "parent_death"})
 
 
 class SandboxError(RuntimeError):
-    """A required layer could not be put in place."""
+    """A required layer could not be applied."""
 
 
 def enter(
@@ -70,15 +70,16 @@ def enter(
 ) -> tuple[Layer, ...]:
     """Apply all layers to this process, irrevocably. Call with one thread and modules loaded.
 
-    ``parent_pid``: exit at once where the parent is no longer that process.
-    ``is_of_a_judge``: apply only what bounds it: processor time, memory, files, its parent's end.
-    Raises `SandboxError` when a required layer cannot be applied.
+    ``parent_pid``: exit at once if the parent is not this process. ``is_of_a_judge``: apply only
+    the limits of time, memory and files, and the death with the parent.
+
+    Raises `SandboxError` if a required layer cannot be applied.
     """
     libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
     used_bytes = _address_space_bytes()
     without = ("nproc", "fsize") if is_of_a_judge else ()
     folders = library_folders()
-    # Compiled modules are not written back, which would be refused.
+    # Python would try to write compiled modules, which is refused.
     sys.dont_write_bytecode = True
     layers: dict[str, Callable[[], str]] = {
         "process_group": _own_session,
@@ -104,9 +105,9 @@ def enter(
 
 
 def enter_before_forks(parent_pid: int) -> tuple[int, tuple[Layer, ...]]:
-    """Apply to a process that only forks what keeps its children from network and files.
+    """Apply the layers against network and files to a process that only forks.
 
-    Each child still has to `confine_fork` itself. Returns the address space in use, bytes, and the
+    Each child must still call `confine_fork`. Returns the address space in use, in bytes, and the
     state of each layer.
     """
     libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
@@ -114,7 +115,7 @@ def enter_before_forks(parent_pid: int) -> tuple[int, tuple[Layer, ...]]:
     folders = library_folders()
     sys.dont_write_bytecode = True
     with contextlib.suppress(KeyError):
-        seccomp.program(platform.machine())  # remembered for the children
+        seccomp.program(platform.machine())  # cached for the children
     layers: dict[str, Callable[[], str]] = {
         "network": lambda: _leave_network(libc, is_needed=False),
         "filesystem": lambda: _leave_filesystem(libc, folders),
@@ -129,9 +130,9 @@ def enter_before_forks(parent_pid: int) -> tuple[int, tuple[Layer, ...]]:
 def confine_fork(
     used_bytes: int, *, memory_bytes: int, cpu_seconds: int, file_bytes: int, parent_pid: int
 ) -> None:
-    """Apply to a forked child the rest: limits of its own, no processes, no system calls out.
+    """Apply the remaining layers to a forked child: its own limits, and the seccomp filter.
 
-    The hook is for machines without a filter of system calls. Raises `SandboxError`.
+    The audit hook is added only without seccomp. Raises `SandboxError`.
     """
     libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
     limits = replace(
@@ -143,14 +144,14 @@ def confine_fork(
     _apply("rlimits", lambda: _limit_resources(limits, used_bytes, file_bytes=file_bytes))
     _apply("stack", _enlarge_stack)
     _apply("parent_death", lambda: _die_with_parent(libc, parent_pid))
-    # No other process of this user may read its memory.
+    # Prevents other processes of this user from reading its memory.
     _apply("not_dumpable", lambda: _prctl(libc, _PR_SET_DUMPABLE, 0))
     if not _apply("seccomp", lambda: seccomp.install(libc)).active:
         _apply("audit_hook", lambda: _install_hook(audit.AuditGuard()))
 
 
 def _enlarge_stack() -> str:
-    # Recursion through functions in C, such as a cached one, takes it.
+    # Recursion through C functions, such as a cached function's, uses this stack.
     _, hard = resource.getrlimit(resource.RLIMIT_STACK)
     wanted = _STACK_BYTES if hard == resource.RLIM_INFINITY else min(_STACK_BYTES, hard)
     resource.setrlimit(resource.RLIMIT_STACK, (wanted, hard))
@@ -176,7 +177,7 @@ def _leave_network(libc: ctypes.CDLL | None, *, is_needed: bool) -> str:
     flags = _CLONE_NEWIPC if is_needed else _CLONE_NEWNET | _CLONE_NEWIPC
     user, group = os.geteuid(), os.getegid()
     if user != 0:
-        # In a user namespace of its own an unprivileged process may drop the rest as well.
+        # An unprivileged process needs a user namespace to unshare the others.
         flags |= _CLONE_NEWUSER
     _check(_need(libc).unshare(flags))
     if user != 0:
@@ -187,7 +188,7 @@ def _leave_network(libc: ctypes.CDLL | None, *, is_needed: bool) -> str:
 
 
 def _keep_ids(user: int, group: int) -> None:
-    """Let the user be called as before in its new namespace: files cannot be made without."""
+    """Map the user and group to themselves in the new namespace, which creating files needs."""
     for name, text in (
         ("setgroups", "deny"),
         ("uid_map", f"{user} {user} 1"),
@@ -209,7 +210,7 @@ def _leave_filesystem(libc: ctypes.CDLL | None, folders: Sequence[str]) -> str:
 
 
 def _are_readable_to_all(folders: Sequence[str]) -> bool:
-    """Return whether nobody, whom root becomes, can read the libraries."""
+    """Return whether `nobody`, the user that root becomes, can read the libraries."""
     if os.geteuid() != 0:
         return True
     inner = [Path(one) for one in folders if Path(one) in Path(os.__file__).parents]
@@ -220,8 +221,8 @@ def _are_readable_to_all(folders: Sequence[str]) -> bool:
 def _leave_for_nothing() -> str:
     empty = Path(tempfile.mkdtemp(prefix="shoal-tasks-"))
     os.chdir(empty)
-    # Deleted first, entered second: nothing can be created in a deleted directory, and nothing
-    # of it stays behind when the worker is killed.
+    # Removed first, entered second: nothing can be created in a removed directory, and nothing
+    # remains when the worker is killed.
     empty.rmdir()
     os.chroot(".")
     return "empty root"
@@ -257,7 +258,7 @@ def _limit_resources(
         try:
             resource.setrlimit(kind, (bound, bound))
         except (OSError, ValueError):
-            # macOS has the constant for the address space, but not the limit.
+            # macOS defines the constant for the address space, but not the limit.
             if name in ("cpu", "fsize"):
                 raise
             refused.append(name)
@@ -266,7 +267,7 @@ def _limit_resources(
 
 
 def _die_with_parent(libc: ctypes.CDLL | None, parent_pid: int | None) -> str:
-    # After the change of user, which clears the setting.
+    # After the change of user, which clears this setting.
     detail = _prctl(libc, _PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent_pid is not None and os.getppid() != parent_pid:
         os._exit(0)
@@ -279,7 +280,7 @@ def _install_hook(guard: audit.AuditGuard) -> str:
 
 
 def _address_space_bytes() -> int:
-    """Return the address space in use. Call it before the file system is removed."""
+    """Return the address space in use, in bytes. Call it before the file system is removed."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
     except OSError:

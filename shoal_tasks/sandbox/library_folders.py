@@ -1,8 +1,8 @@
-"""The folders that the task worker may still read inside its sandbox: Python's libraries, this
-package's own code, and the shared libraries that extension modules load on demand.
+"""The folders that the sandboxed task worker may read: Python's libraries, this package's code, and
+the shared libraries that extension modules load on demand.
 
-Of an editable installation only the packages' own folders count, never the folder that holds them:
-the user's files lie there.
+For an editable installation these are the packages' own folders, never their parent, which holds
+the user's files.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _SYSTEM: Final = (
     *("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/local/lib"),
     *("/etc/ld.so.cache", "/usr/share/zoneinfo", "/nix/store", "/gnu/store"),
 )
-"""Shared libraries, and time zones."""
+"""Shared libraries and time zones."""
 _SITES: Final = ("site-packages", "dist-packages")
 _OF_A_SCHEME: Final = ("stdlib", "platstdlib", "purelib", "platlib")
 _OF_A_PREFIX: Final = ("lib", "lib64", "share", "nltk_data", "pyvenv.cfg")
-"""Parts of an installation where packages keep shared libraries and data, such as nltk's."""
+"""Parts of an installation in which packages store shared libraries and data, such as nltk's."""
 
 
 def library_folders() -> tuple[str, ...]:
-    """Return the folders, and single files, as the interpreter names them, none inside another."""
-    # Not resolved: what a link points to is read by the link's name.
+    """Return the folders and single files, as the interpreter names them, without nested ones."""
+    # Symbolic links are not resolved: files are opened by the link's name.
     found = {os.path.normpath(one) for one in _candidates() if _is_there(one)}
     return tuple(sorted(one for one in found if not found & set(map(str, PurePath(one).parents))))
 
 
 def _is_there(path: str) -> bool:
-    """Return whether this user can see the path: on the way to it may be a folder of another's."""
+    """Return whether this user can access the path; a parent folder may be another user's."""
     try:
         return Path(path).exists()
     except OSError:

@@ -1,7 +1,7 @@
-"""A root directory of the process's own that holds the libraries, read-only, and nothing else.
+"""A private root directory that contains only the libraries, read-only.
 
-It is a file system in memory in a mount namespace of the process's own, so nothing of it is left
-behind. Needs root, or a user namespace whose owner may mount.
+It is a tmpfs in a mount namespace of the process, so nothing of it remains afterwards. Needs root,
+or a user namespace whose owner may mount.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ _MS_BIND: Final = 4096
 _MS_REC: Final = 16384
 _MS_PRIVATE: Final = 1 << 18
 _KEPT_FLAGS: Final = {2: 2, 4: 4, 8: 8, 1024: 1024, 2048: 2048, 4096: 1 << 21}
-"""Flags of `statvfs` that a remount has to keep (nosuid, nodev, noexec, times), as `mount`'s."""
+"""Flags that a remount must preserve (nosuid, nodev, noexec, times): `statvfs` value to `mount`
+value."""
 _MNT_DETACH: Final = 2
 _PIVOT_ROOT: Final = {"x86_64": 155, "aarch64": 41}
 
 
 def enter(libc: ctypes.CDLL, folders: Sequence[str]) -> None:
-    """Make the root directory anew with `folders` alone. Call in a mount namespace of one's own.
+    """Replace the root directory by one with only `folders`. Call in a private mount namespace.
 
-    Raises OSError where that is not permitted: the process then still has its old root.
+    Raises OSError if that is not permitted; the process then still has its old root.
     """
-    # Looked at before: what lies in the folder for temporary files is hidden then.
+    # Opened first, because the mount below hides the folder for temporary files.
     sources = [
         (folder, Path(folder).is_file(), os.open(folder, os.O_PATH | os.O_CLOEXEC))
         for folder in folders
     ]
     try:
         _mount(libc, None, "/", None, _MS_REC | _MS_PRIVATE)
-        # Any folder serves: only this process sees what lies on it now.
+        # Any folder can be the mount point: only this process sees the mount.
         root = os.path.realpath(tempfile.gettempdir())
         _mount(libc, "tmpfs", root, "tmpfs", 2 | 4, "mode=755,size=1m")
         for folder, is_file, source in sources:
@@ -54,7 +55,7 @@ def enter(libc: ctypes.CDLL, folders: Sequence[str]) -> None:
 
 
 def _bind(libc: ctypes.CDLL, source: str, target: str, *, is_file: bool) -> None:
-    """Show `source` at `target`, read-only."""
+    """Bind-mount `source` at `target`, read-only."""
     made = Path(target).parent if is_file else Path(target)
     for folder in (*reversed(made.parents), made):
         if not folder.is_dir():
@@ -69,7 +70,7 @@ def _bind(libc: ctypes.CDLL, source: str, target: str, *, is_file: bool) -> None
 
 
 def _pivot(libc: ctypes.CDLL) -> None:
-    """Make the current folder the root, and take the old root away."""
+    """Make the current folder the root, and unmount the old root."""
     number = _PIVOT_ROOT.get(os.uname().machine)
     if number is None:
         raise OSError(errno.ENOSYS, "no pivot_root")

@@ -1,8 +1,8 @@
-"""A seccomp filter in classic BPF: the kernel refuses what scoring a text never needs.
+"""A seccomp filter in classic BPF: the kernel refuses system calls that scoring never needs.
 
 Needs no privilege beyond `no_new_privs`. System calls that create sockets or processes, change
-the file system, or reach into other processes fail with EPERM; so does opening for writing.
-Everything else passes, since a list of what CPython needs differs between its builds.
+the file system, or access other processes fail with EPERM, and so does opening for writing. All
+others pass, because the list of calls that CPython needs differs between its builds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ARGS: Final = 16
 _WRITE_FLAGS: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 _X32_BIT: Final = 0x40000000
-"""x86-64 has a second table of calls, marked by this bit: refused as a whole."""
+"""Bit of x86-64's second system-call table (x32), which is refused as a whole."""
 
 _AUDIT_ARCH: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
@@ -82,7 +82,7 @@ _REFUSED: Final = {
 }
 _FCNTL: Final = {"x86_64": 72, "aarch64": 25}
 _FCNTL_OWNERS: Final = (8, 10, 15)
-"""F_SETOWN, F_SETSIG, F_SETOWN_EX: with them a descriptor's events signal any process."""
+"""F_SETOWN, F_SETSIG, F_SETOWN_EX: they would let a descriptor's events signal any process."""
 _OPENAT: Final = {"x86_64": 257, "aarch64": 56}
 _OPEN: Final = {"x86_64": 2}
 _CONNECTING: Final = {
@@ -93,9 +93,9 @@ _CONNECTING: Final = {
 
 
 def install(libc: ctypes.CDLL | None, *, connects: bool = False) -> str:
-    """Put the filter in force; one that `connects` may do that and write.
+    """Install the filter; with `connects`, the calls for connecting and sending are allowed.
 
-    Raises NotImplementedError on other machines, OSError if refused.
+    Raises NotImplementedError on other machines, OSError if the kernel refuses.
     """
     machine = platform.machine()
     if libc is None or machine not in _AUDIT_ARCH or struct.calcsize("P") != 8:
@@ -111,7 +111,7 @@ def install(libc: ctypes.CDLL | None, *, connects: bool = False) -> str:
 
 @functools.cache
 def program(machine: str, *, connects: bool = False) -> bytes:
-    """The filter's instructions, eight bytes each."""
+    """Return the filter's instructions, eight bytes each."""
     refuse = _RET_ERRNO | errno.EPERM
     code = [
         _instruction(_LOAD, 0, 0, _ARCH),
@@ -129,7 +129,7 @@ def program(machine: str, *, connects: bool = False) -> bytes:
         code.append(_instruction(_RETURN, 0, 0, refuse))
     for table, flags_argument in ((_OPENAT, 2), (_OPEN, 1)):
         if machine in table:
-            # Jumps over the next three where the call is another; the flags decide otherwise.
+            # For other calls, jump over the next four instructions; otherwise the flags decide.
             code += [
                 _instruction(_JUMP_EQUAL, 0, 4, table[machine]),
                 _instruction(_LOAD, 0, 0, _ARGS + 8 * flags_argument),
@@ -137,7 +137,7 @@ def program(machine: str, *, connects: bool = False) -> bytes:
                 _instruction(_RETURN, 0, 0, refuse),
                 _instruction(_RETURN, 0, 0, _RET_ALLOW),
             ]
-    # Jumps over the next eight where the call is another.
+    # For other calls, jump over the next eight instructions.
     code += [_instruction(_JUMP_EQUAL, 0, 8, _FCNTL[machine]), _instruction(_LOAD, 0, 0, _ARGS + 8)]
     for command in _FCNTL_OWNERS:
         code.append(_instruction(_JUMP_EQUAL, 0, 1, command))
