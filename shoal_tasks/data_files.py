@@ -1,14 +1,13 @@
-"""Data sets as people have them, read as a list of rows: a row is a dict from column to value.
+"""Reads data sets in common formats as a list of rows: each is a dict from column to value.
 
-    rows = "questions.jsonl"                   JSON, a row a line or in one list
-    rows = "questions.csv"                     a table in text; the first line names the columns
-    rows = "questions.parquet"                 needs pyarrow (extra `data`), as .arrow does
-    rows = "folder"                            as `datasets` wrote it with `save_to_disk`
-    rows = "hf:openai/gsm8k@main:train"        a hub's data set; needs `datasets` (extra `data`)
+    rows = "questions.jsonl"                   JSON: one row per line, or a list rows =
+    "questions.csv"                     a text table; its first line names the columns rows =
+    "questions.parquet"                 needs pyarrow (extra `data`), as .arrow does rows = "folder"
+    written by `save_to_disk` of `datasets` rows = "hf:openai/gsm8k@main:train"        a data set on
+    the Hub; needs `datasets` (extra `data`)
 
-A file is what its content says, whatever its name's ending: form, encoding and separator are
-recognised. Reads the disk and, for a hub's name, the network. Everything raises `FamilyError`, one
-line.
+Format, encoding and separator are recognised by a file's content, not by its name. Reads the disk
+and, for the Hub, the network. Every error is a `FamilyError` with one line.
 """
 
 from __future__ import annotations
@@ -38,29 +37,29 @@ from shoal_tasks.errors import FamilyError
 from shoal_tasks.json_values import Placed, Record
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
-"""Largest data file, and largest rows file made of one: the task worker holds it in memory."""
+"""Maximum size of a data file and of its rows file, which the task worker holds in memory."""
 
 __all__ = ["HUB", "MAX_FILE_BYTES", "DataFile", "DataForm", "ReadOptions", "read_records"]
 
 _GZIP: Final = b"\x1f\x8b"
 _STREAM: Final = b"\xff\xff\xff\xff"
-"""The beginning of an Arrow stream, as `datasets` writes it."""
+"""The first bytes of an Arrow stream, as `datasets` writes it."""
 _UNREADABLE: Final = (
-    (b"PK\x03\x04", "a workbook of a spreadsheet or a zip archive: save the sheet as CSV"),
-    (b"\xd0\xcf\x11\xe0", "a workbook of an old spreadsheet: save the sheet as CSV"),
+    (b"PK\x03\x04", "a spreadsheet or a zip archive: save the sheet as CSV"),
+    (b"\xd0\xcf\x11\xe0", "an old spreadsheet: save the sheet as CSV"),
     (b"\x28\xb5\x2f\xfd", "compressed by zstd: unpack it first, zstd -d FILE"),
     (b"BZh", "compressed by bzip2: unpack it first, bunzip2 FILE"),
     (b"\xfd7zXZ", "compressed by xz: unpack it first, unxz FILE"),
     (b"SQLite format 3", "a database: export the table as CSV"),
     (b"\x80\x04\x95", "a pickle, which may run code: save it as JSON lines"),
 )
-"""The beginnings of files that hold data in a form that is not read, and what to do."""
+"""First bytes of formats that are not supported, with what to do."""
 _JSON_ENDINGS: Final = (".jsonl", ".json", ".ndjson")
 _TABLE_ENDINGS: Final = (".csv", ".tsv", ".txt", ".psv")
 
 
 class DataForm(StrEnum):
-    """The form of a data set, as a person calls it."""
+    """The format of a data set, as a user would call it."""
 
     JSON_LINES = "JSON lines"
     JSON = "JSON"
@@ -73,18 +72,18 @@ class DataForm(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """The keys of a task file that describe the form of its data."""
+    """The keys of a task file that describe its data's format."""
 
     encoding: str = ""
-    """Python's name of the encoding; empty for what the file shows."""
+    """Python's name of the encoding; empty to detect it."""
     columns: tuple[str, ...] = ()
-    """Names of the columns of a file that has none."""
+    """Column names, for a file without them."""
     wanted: frozenset[str] = frozenset()
-    """Columns that the task file names."""
+    """Columns that the task file uses."""
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Self:
-        """Take them from a task file's table."""
+        """Read them from a task file's table."""
         return cls(
             encoding=table.get("encoding", ""),
             columns=_named(table.get("columns", ())),
@@ -98,15 +97,15 @@ class DataFile:
 
     form: DataForm
     records: Iterable[Placed]
-    """Each row with the words that name its place, `line 3` or `row 3`; to be read once."""
+    """Each row with its place in words, `line 3` or `row 3`; can be read once."""
     encoding: str = ""
-    """Python's name of a text's encoding; empty for what is no text."""
+    """Python's name of a text's encoding; empty for other formats."""
     separator: str = ""
     """The separator of a table's cells."""
 
     @property
     def description(self) -> str:
-        """The form in words, with what is unusual about it."""
+        """The format in words, with anything unusual about it."""
         parts = [str(self.form)]
         if self.separator in (";", "|", "\t"):
             parts.append("separated by " + ("tabs" if self.separator == "\t" else self.separator))
@@ -116,17 +115,17 @@ class DataFile:
 
 
 def read_records(source: str, folder: Path, options: ReadOptions | None = None) -> Iterator[Placed]:
-    """Yield each row with the words that name its place: `line 3`, or `row 3` where lines say less.
+    """Yield each row with its place in words: `line 3`, or `row 3` if lines do not apply.
 
-    A relative `source` is looked up in `folder`. Raises `FamilyError`.
+    A relative `source` is resolved in `folder`. Raises `FamilyError`.
     """
     yield from recognise(source, folder, options).records
 
 
 def recognise(source: str, folder: Path, options: ReadOptions | None = None) -> DataFile:
-    """Return a data set by what it is. A relative `source` is looked up in `folder`.
+    """Recognise a data set by its content. A relative `source` is resolved in `folder`.
 
-    Raises `FamilyError` here, or where its records are read.
+    Raises `FamilyError`, here or while its records are read.
     """
     options = options or ReadOptions()
     if source.startswith(HUB):
@@ -151,7 +150,9 @@ def _recognise_text(data: bytes, path: Path, options: ReadOptions) -> DataFile:
         if data.startswith(beginning):
             raise FamilyError(f"{path} is {what}")
     if not marked_encoding(data) and _is_binary(data):
-        raise FamilyError(f"{path} is no text, and no form of data that is known")
+        raise FamilyError(
+            f"{path} is neither text nor a known data format; save it as JSON lines or CSV"
+        )
     text, encoding = decode_text(data, path, options.encoding)
     begins = text.lstrip()[:64]
     if begins.lower().startswith(("<!doctype", "<html")):
@@ -174,7 +175,7 @@ def _recognise_text(data: bytes, path: Path, options: ReadOptions) -> DataFile:
 
 
 def _named(columns: Sequence[Any]) -> tuple[str, ...]:
-    """Return the key `columns`. Raises `FamilyError`."""
+    """Return the names in the key `columns`. Raises `FamilyError`."""
     is_good = all(isinstance(one, str) and one.strip() for one in columns)
     if not is_good or len(set(columns)) < len(columns):
         raise FamilyError('columns must be different names, such as ["question", "answer"]')
@@ -187,14 +188,14 @@ def _numbered(records: Iterable[Record]) -> Iterator[Placed]:
 
 
 def _is_binary(data: bytes) -> bool:
-    """Return whether control characters say that it is no text in any encoding."""
+    """Return whether control characters show that this is not text in any encoding."""
     looked_at = data[:4096]
     controls = sum(looked_at.count(byte) for byte in (*range(1, 8), *range(14, 27)))
     return controls > len(looked_at) // 16
 
 
 def _unpacked(data: bytes, path: Path) -> bytes:
-    """Return what a gzip file holds."""
+    """Decompress a gzip file."""
     unpacker = zlib.decompressobj(wbits=31)
     try:
         unpacked = unpacker.decompress(data, MAX_FILE_BYTES + 1)
@@ -203,12 +204,12 @@ def _unpacked(data: bytes, path: Path) -> bytes:
     if len(unpacked) > MAX_FILE_BYTES:
         raise FamilyError(f"cannot read {path}: unpacked it is over {MAX_FILE_BYTES >> 20} MiB")
     if not unpacker.eof:
-        raise FamilyError(f"cannot read {path}: its gzip data ends too early")
+        raise FamilyError(f"cannot read {path}: its gzip data is truncated")
     return unpacked
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether a folder lies there. A name that no file can have names none."""
+    """Return whether the path is a folder. An impossible file name is not."""
     try:
         return path.is_dir()
     except (OSError, ValueError):
@@ -216,14 +217,14 @@ def is_folder(path: Path) -> bool:
 
 
 def read_file(path: Path) -> bytes:
-    """Return a file's bytes. Raises `FamilyError` where it cannot be read or is too large."""
+    """Return a file's bytes. Raises `FamilyError` if it cannot be read or is too large."""
     try:
         return read_at_most(path, MAX_FILE_BYTES)
     except OSError as error:
         raise FamilyError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:
         is_name = "null" in str(error)
-        why = "no file has such a name" if is_name else _too_large(path)
+        why = "a file cannot have this name" if is_name else _too_large(path)
         raise FamilyError(f"cannot read {path}: {why}") from None
 
 
@@ -232,4 +233,4 @@ def _too_large(path: Path) -> str:
         size = f"{path.stat().st_size:,} bytes"
     except OSError:
         size = "too large"
-    return f"{size}, at most {MAX_FILE_BYTES:,} ({MAX_FILE_BYTES >> 20} MiB) are read"
+    return f"{size}; the limit is {MAX_FILE_BYTES:,} ({MAX_FILE_BYTES >> 20} MiB)"

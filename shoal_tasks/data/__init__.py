@@ -1,1 +1,1 @@
-"""Readers of the forms in which people have data; `shoal_tasks.data_files` chooses among them."""
+"""Readers of common data formats; `shoal_tasks.data_files` chooses among them."""

@@ -1,4 +1,4 @@
-"""Parquet, Arrow files and folders that `datasets` saved, by pyarrow (extra `data`)."""
+"""Parquet, Arrow files and folders saved by `datasets`, read by pyarrow (extra `data`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shoal_tasks.json_values import Record
 
 PARQUET: Final = b"PAR1"
 ARROW: Final = b"ARROW1"
-"""The beginnings of files of the two formats."""
+"""The first bytes of Parquet and of Arrow files."""
 
 LFS_POINTER: Final = "is a Git LFS pointer, not the data: `git lfs pull` in its folder gets it"
 
@@ -33,7 +33,7 @@ def read_parquet(path: Path) -> Iterator[Record]:
 
 
 def read_arrow(path: Path) -> Iterator[Record]:
-    """Yield the rows of an Arrow file, of either format. Raises `FamilyError`."""
+    """Yield the rows of an Arrow file or stream. Raises `FamilyError`."""
     arrow = library("pyarrow", f"{path} is an Arrow file")
     with _failures(path), arrow.memory_map(str(path)) as data:
         is_file = data.read(len(ARROW)) == ARROW
@@ -58,7 +58,7 @@ def read_saved(path: Path, read: Callable[[Path], bytes]) -> Iterator[Record]:
     if not (path / "state.json").exists():
         files = sorted(one.name for one in path.iterdir() if one.is_file())
         hint = f"; name one of its files, such as {path}/{files[0]}" if files else ""
-        raise FamilyError(f"{path} is a folder, and not one that `save_to_disk` wrote{hint}")
+        raise FamilyError(f"{path} is a folder, but was not written by `save_to_disk`{hint}")
     with _failures(path):
         state = json.loads(read(path / "state.json"))
         names = [Path(file["filename"]).name for file in state["_data_files"]]
@@ -69,16 +69,16 @@ def read_saved(path: Path, read: Callable[[Path], bytes]) -> Iterator[Record]:
 
 
 def library(module: str, why: str) -> Any:
-    """Return an optional library. Raises `FamilyError` that says how to get it."""
+    """Import an optional library. Raises `FamilyError` with the command that installs it."""
     try:
         return importlib.import_module(module)
     except ImportError:
         package = module.partition(".")[0]
-        raise FamilyError(f"{why}, and {package} is not installed: {how_to_get('data')}") from None
+        raise FamilyError(f"{why}, but {package} is not installed: {how_to_get('data')}") from None
 
 
 def _rows(batch: Any) -> Iterator[Record]:
-    """Yield a batch's rows, short floats as they are written."""
+    """Yield a batch's rows, with short floats rounded to their shortest decimal."""
     mends = {one.name: mend for one in batch.schema if (mend := _mend_of(one.type)) is not None}
     for row in batch.to_pylist():
         for name, mend in mends.items():
@@ -87,7 +87,7 @@ def _rows(batch: Any) -> Iterator[Record]:
 
 
 def _mend_of(kind: Any) -> _Mend | None:
-    """Return what makes a type's values those that were written; None where they are so already."""
+    """Return the conversion of a type's values to the decimals as written; None if not needed."""
     types = importlib.import_module("pyarrow.types")
     if types.is_float32(kind):
         return lambda value: _shortest(value, "f")
@@ -111,8 +111,9 @@ def _mend_of(kind: Any) -> _Mend | None:
 
 
 def _shortest(value: Any, code: str) -> Any:
-    """Return the decimal with the fewest digits that gives this short float: 0.333, which is
-    0.3333333432674408 as a long one.
+    """Return the shortest decimal that gives this 16- or 32-bit float.
+
+    So 0.333 stays 0.333, which would be 0.3333333432674408 as a 64-bit float.
     """
     if value is None or value != value or value in (float("inf"), float("-inf")):
         return value
@@ -127,11 +128,11 @@ def _shortest(value: Any, code: str) -> Any:
 
 @contextlib.contextmanager
 def _failures(path: Path) -> Iterator[None]:
-    """Within, what pyarrow and a damaged file raise is a `FamilyError` that names the file."""
+    """Convert read errors to a `FamilyError` that names the file."""
     try:
         yield
     except FamilyError:
         raise
-    except Exception as error:  # noqa: BLE001  pyarrow raises all kinds on a damaged file
+    except Exception as error:  # noqa: BLE001  pyarrow raises anything on a damaged file
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise FamilyError(f"cannot read {path}: it is damaged ({why})") from None

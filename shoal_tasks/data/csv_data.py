@@ -1,8 +1,8 @@
-"""Tables in text: CSV as spreadsheets and scripts write it. Pure.
+"""CSV as spreadsheets and scripts write it. Pure.
 
-The separator is the one of comma, semicolon, tab and bar that gives the lines the most cells, and
-all the same number. The first line has the names, unless the user gives them; one that looks like a
-row is refused, since its question would be lost.
+The separator is the comma, semicolon, tab or bar that splits the lines into the most cells, the
+same number in each. The first line names the columns, unless the user does. A first line that looks
+like a row is refused, because its question would be lost.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from shoal_tasks.json_values import Placed
 
 _SEPARATORS: Final = (",", ";", "\t", "|")
 _NONE: Final = "\x1f"
-"""A separator that no text has."""
+"""A separator that occurs in no text."""
 _MAX_CELL_CHARS: Final = 1 << 26
-"""Longest cell, as long as a file may be: the library's own bound is shorter than a row may be."""
+"""Maximum length of a cell, equal to the maximum file size: csv's own limit is too small."""
 _TRIED_ROWS: Final = 200
 _NAME_CHARS: Final = 60
-"""Longest text that may be a column's name."""
+"""Maximum length of a column name."""
 _NUMBER: Final = re.compile(r"[-+]?[\d.,]*\d%?")
 _EXCEL: Final = re.compile(r"sep=(.)\r?\n")
-"""A first line by which a spreadsheet names the separator."""
+"""A first line in which a spreadsheet names the separator."""
 USUAL_NAMES: Final = frozenset(
     {
         *("question", "answer", "prompt", "problem", "solution", "instruction", "input", "output"),
@@ -35,12 +35,12 @@ USUAL_NAMES: Final = frozenset(
         *("messages", "title", "subject"),
     }
 )
-"""Names that data sets give to their columns: a line that has one of them has names."""
+"""Common column names: a first line that contains one is a header."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table that was read."""
+    """A parsed table."""
 
     separator: str
     names: tuple[str, ...]
@@ -50,10 +50,12 @@ class Table:
 def read_csv(
     text: str, name: object, *, columns: Sequence[str] = (), wanted: Collection[str] = ()
 ) -> Table:
-    """Return a table of texts. `columns` names the cells of a file without a line of names, and
-    `wanted` are columns that the task file asks for: a first line that has one of them has names.
+    """Parse a table of texts.
 
-    Raises `FamilyError`, one line that names the file and the line at fault.
+    `columns` names the cells of a file without a header line. `wanted` are the columns that the
+    task file uses: a first line that contains one is a header.
+
+    Raises `FamilyError`, one line that names the file and the line number.
     """
     csv.field_size_limit(_MAX_CELL_CHARS)
     stated = _EXCEL.match(text)
@@ -75,7 +77,7 @@ def read_csv(
     for number, cells in lines:
         if len(cells) < len(names) or any(cell.strip() for cell in cells[len(names) :]):
             raise FamilyError(
-                f"{name}, line {number}: {len(cells)} cells, and there are {len(names)} columns"
+                f"{name}, line {number}: {len(cells)} cells, but there are {len(names)} columns"
                 f"{_many(cells, separator)}"
             )
         rows.append((f"line {number}", dict(zip(names, cells, strict=False))))
@@ -83,9 +85,9 @@ def read_csv(
 
 
 def _separator(text: str, num_columns: int) -> str:
-    """Return the separator that makes the most of the first lines.
+    """Return the separator that splits the first lines best.
 
-    `num_columns` is how many cells the user states; 0 for what the first line has.
+    `num_columns` is the number of cells that the user stated; 0 for that of the first line.
     """
 
     def merit(separator: str) -> tuple[float, int, int]:
@@ -104,18 +106,18 @@ def _separator(text: str, num_columns: int) -> str:
         wanted = num_columns or (counts[0] if counts else 0)
         if wanted < 2 and not (counts and len(set(counts[1:])) == 1 and counts[1] > 1):
             return (0.0, 0, 0)
-        # A comma in prose has a blank behind it.
+        # In prose, a space follows a comma.
         return (counts.count(wanted) / len(counts), wanted, -num_spaced)
 
     merits = {separator: merit(separator) for separator in _SEPARATORS}
     best = max(_SEPARATORS, key=merits.__getitem__)
     if num_columns != 1 and any(merits[best]):
         return best
-    return _NONE  # one column: a comma in it separates nothing
+    return _NONE  # one column: its commas separate nothing
 
 
 def _is_spaced(text: str, separator: str) -> bool:
-    """Return whether a blank stands behind each separator of the first line."""
+    """Return whether a space follows each separator of the first line."""
     first = text.split("\n", 1)[0]
     return (
         separator != "\t"
@@ -127,7 +129,7 @@ def _is_spaced(text: str, separator: str) -> bool:
 def _lines(
     text: str, name: object, separator: str, is_spaced: bool, first_line: int
 ) -> list[tuple[int, list[str]]]:
-    """Return the cells of each line that has any, with the number of its first line."""
+    """Return the cells of each non-empty line, with the number of its first line."""
     reader = csv.reader(
         io.StringIO(text, newline=""), delimiter=separator, strict=True, skipinitialspace=is_spaced
     )
@@ -144,7 +146,7 @@ def _lines(
 
 def _why(error: str) -> str:
     if "expected after" in error:
-        return "a quote inside a quoted cell has to be written twice"
+        return "a quote inside a quoted cell must be doubled"
     if "unexpected end" in error:
         return "a quoted cell begins here and does not end"
     return f"it cannot be read as CSV ({error})"
@@ -152,11 +154,11 @@ def _why(error: str) -> str:
 
 def _many(cells: Sequence[str], separator: str) -> str:
     is_text = separator == "," and any(" " in cell for cell in cells)
-    return "; a cell with the separator in it needs quotes" if is_text else ""
+    return "; a cell that contains the separator needs quotes" if is_text else ""
 
 
 def _check_names(names: Sequence[str], name: object, wanted: Collection[str]) -> None:
-    """Raise `FamilyError` where the first line has no names that can be used."""
+    """Raise `FamilyError` if the first line has no usable names."""
     known = {one.partition(".")[0] for one in wanted} | set(wanted)
     if not (set(names) & known or {one.casefold() for one in names} & USUAL_NAMES):
         odd = [one for one in names if _is_a_value(one)]
@@ -178,7 +180,7 @@ def _is_a_value(text: str) -> bool:
 
 
 def _named(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the names, with one for each column that has none, but for empty ones at the end."""
+    """Return the column names, filling in missing ones, without empty columns at the end."""
     count = len(names)
     while (
         count

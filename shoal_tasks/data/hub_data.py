@@ -1,4 +1,4 @@
-"""Data sets of a hub, by the library `datasets` (extra `data`). Reads the network."""
+"""Data sets of the Hugging Face Hub, by the library `datasets` (extra `data`). Uses the network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal_tasks.errors import FamilyError
 from shoal_tasks.json_values import Record
 
 HUB: Final = "hf:"
-"""Prefix of a hub's data set: `hf:org/name[/config][@revision][:split]`."""
+"""Prefix of a data set on the Hub: `hf:org/name[/config][@revision][:split]`."""
 
 _NAME: Final = re.compile(
     r"(?P<path>[\w.-]+/[\w.-]+)(?:/(?P<config>[\w.-]+))?(?:@(?P<revision>[\w.-]+))?(?::(?P<split>.+))?"
@@ -20,13 +20,13 @@ _NAME: Final = re.compile(
 
 
 def read_hub(source: str) -> Iterator[Record]:
-    """Yield the rows of a hub's data set. Raises `FamilyError`."""
+    """Yield the rows of a data set on the Hub. Raises `FamilyError`."""
     named = _NAME.fullmatch(source.removeprefix(HUB))
     if named is None:
         raise FamilyError(f"{source!r} is not hf:org/name[/config][@revision][:split]")
-    datasets = library("datasets", f"{source} is a data set of a hub")
+    datasets = library("datasets", f"{source} is a data set on the Hub")
     split = named["split"] or "train"
-    # They tell each retry and each step on standard error: the error below is one line.
+    # Both libraries print each retry and step to standard error: the error below is one line.
     datasets.disable_progress_bars()
     for each in ("datasets", "huggingface_hub"):
         logging.getLogger(each).setLevel(logging.CRITICAL)
@@ -34,7 +34,7 @@ def read_hub(source: str) -> Iterator[Record]:
         found = datasets.load_dataset(
             named["path"], named["config"], revision=named["revision"], split=split
         )
-    except Exception as error:  # noqa: BLE001  the library and its transport raise all kinds
+    except Exception as error:  # noqa: BLE001  the library and its transport raise anything
         is_of_rows = isinstance(error, datasets.exceptions.DatasetGenerationError)
         told = (error.__cause__ if is_of_rows else None) or error
         why = str(told).splitlines()[0] if str(told) else type(told).__name__

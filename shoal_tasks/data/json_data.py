@@ -1,6 +1,6 @@
-"""JSON as data sets have it: lines, a list, an object around a list, or columns. Pure.
+"""Data sets in JSON: lines, a list, an object with a list, or columns. Pure.
 
-{"question": …}⏎{"question": …}            a line each; objects over several lines too
+{"question": …}⏎{"question": …}            JSON lines; objects over several lines too
 [{"question": …}, {"question": …}]
 {"data": [{…}, {…}], "version": 1}         one list of rows
 {"question": [… , …], "answer": [… , …]}   columns, also as pandas writes them
@@ -21,18 +21,18 @@ _LISTS: Final = frozenset(
         *("dataset", "samples", "tasks", "train", "test", "validation", "results"),
     }
 )
-"""Names under which a file keeps its list of rows."""
+"""Keys under which a file stores its list of rows."""
 _TURN_KEYS: Final = ({"role", "content"}, {"from", "value"})
-"""Keys of a turn: a list of such is a conversation and not a list of rows."""
+"""Keys of a conversation turn: a list of such objects is a conversation, not a list of rows."""
 
 
 def read_json(text: str, name: object, columns: Sequence[str] = ()) -> tuple[bool, list[Placed]]:
-    """Return whether the text is JSON lines, and its rows with the words that name their places.
+    """Return whether the text is JSON lines, and its rows, each with its place in words.
 
-    `columns` names the values of rows that are lists. Raises `FamilyError` naming the file and the
-    line at fault.
+    `columns` names the values of rows that are lists. Raises `FamilyError` that names the file and
+    the line.
     """
-    # Not by splitlines: a text may hold other characters that end a line.
+    # Not splitlines: a text may contain other characters that end a line.
     lines = text.split("\n") if "\n" in text else text.split("\r")
     numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not numbered:
@@ -67,7 +67,7 @@ def _not_json(text: str, error: Exception) -> str:
         return "not JSON: too deeply nested"
     bare = text.lstrip()
     if bare.startswith(("{'", "[{'", "[{ '", "{ '")):
-        return "not JSON but Python's notation: names and texts need double quotes (json.dumps)"
+        return "Python notation, not JSON: names and texts need double quotes (json.dumps)"
     at = f" in column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
     if isinstance(error, json.JSONDecodeError) and error.pos >= len(text.rstrip()):
         return "not JSON: it ends too early"
@@ -75,7 +75,7 @@ def _not_json(text: str, error: Exception) -> str:
 
 
 def _rows_of_document(text: str, name: object, columns: Sequence[str]) -> list[Placed]:
-    """Return the rows of a text that is one JSON value, or objects one behind the other."""
+    """Return the rows of a text that is one JSON value, or several objects in a row."""
     decoder, values, at = json.JSONDecoder(), [], 0
     while at < len(text):
         if text[at].isspace():
@@ -90,7 +90,7 @@ def _rows_of_document(text: str, name: object, columns: Sequence[str]) -> list[P
         values.append(value)
     rows = _rows_in(values[0], name) if len(values) == 1 else values
     if columns and rows and rows[0] == list(columns):
-        rows = rows[1:]  # a line of names in front
+        rows = rows[1:]  # a header row
     return [
         (f"row {number}", _record(one, f"row {number}", name, columns))
         for number, one in enumerate(rows, start=1)
@@ -98,7 +98,7 @@ def _rows_of_document(text: str, name: object, columns: Sequence[str]) -> list[P
 
 
 def _is_record(value: Any, columns: Sequence[str]) -> bool:
-    """Return whether the only value of a file is a row, and not what holds the rows."""
+    """Return whether a file's only value is a row, rather than a container of rows."""
     if isinstance(value, list):
         return bool(columns) and not any(isinstance(one, dict | list) for one in value)
     return isinstance(value, dict) and not _list_names(value) and _columns_of(value) is None
@@ -107,7 +107,7 @@ def _is_record(value: Any, columns: Sequence[str]) -> bool:
 def _record(value: Any, place: str, name: object, columns: Sequence[str]) -> Record:
     if isinstance(value, list) and columns:
         if len(value) != len(columns):
-            counts = f"{len(value)} values, and columns names {len(columns)}"
+            counts = f"{len(value)} values, but columns names {len(columns)}"
             raise FamilyError(f"{name}, {place} has {counts}")
         return dict(zip(columns, value, strict=True))
     if not isinstance(value, dict):
@@ -117,7 +117,7 @@ def _record(value: Any, place: str, name: object, columns: Sequence[str]) -> Rec
 
 
 def _rows_in(value: Any, name: object) -> Sequence[Any]:
-    """Return the rows that a whole JSON value holds."""
+    """Return the rows in a whole JSON value."""
     if isinstance(value, list):
         return value
     if not isinstance(value, dict):
@@ -126,7 +126,7 @@ def _rows_in(value: Any, name: object) -> Sequence[Any]:
     if len(names) > 1:
         listed = ", ".join(map(repr, names))
         raise FamilyError(
-            f"{name} holds several lists of rows, {listed}: save the one that you want as a file"
+            f"{name} contains several lists of rows, {listed}: save the one you want as a file"
         )
     if names:
         return value[names[0]]  # type: ignore[no-any-return]
@@ -139,7 +139,7 @@ def _rows_in(value: Any, name: object) -> Sequence[Any]:
 
 
 def _list_names(value: Mapping[str, Any]) -> list[str]:
-    """Return the names of an object's lists of rows; none where the object is a row itself."""
+    """Return the keys of an object's lists of rows; empty if the object is a row itself."""
     found = [key for key, one in value.items() if _is_list_of_rows(one)]
     others = [one for key, one in value.items() if key not in found]
     is_container = len(value) == 1 or any(key.casefold() in _LISTS for key in found)
@@ -156,7 +156,7 @@ def _is_list_of_rows(value: Any) -> bool:
 
 
 def _columns_of(value: Mapping[str, Any]) -> Iterator[Record] | None:
-    """Return the rows of an object that holds columns; None where it does not."""
+    """Return the rows of an object of columns; None if it is not one."""
     inner = list(value.values())
     if len(inner) == 3 and set(value) == {"columns", "index", "data"}:  # pandas, orient="split"
         return (dict(zip(value["columns"], row, strict=True)) for row in value["data"])

@@ -120,7 +120,7 @@ def test_an_answer_that_its_own_verifier_does_not_accept_is_refused_with_its_que
     spec = load_task_file(task_file(tmp_path, "mine", rows="train.jsonl", verifier="math"))
     with pytest.raises(
         FamilyError,
-        match=r"does not accept the answer .* to 'Natalia sold.*answer_after = \"####\"",
+        match=r"rejects the reference answer .* to 'Natalia sold.*answer_after = \"####\"",
     ):
         HereWorker([spec])
 
@@ -145,7 +145,7 @@ def test_a_prompt_in_chat_form_is_its_one_user_turn(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("rows.csv", b"question,answer\na,b,c\n", "line 2: 3 cells, and there are 2 columns"),
+        ("rows.csv", b"question,answer\na,b,c\n", "line 2: 3 cells, but there are 2 columns"),
         ("rows.csv", b"question,answer\n\xff,b\n", "not UTF-8"),
         ("rows.csv", b'question,answer\n"a,b\n', "line"),
         ("rows.csv", b"question,answer\n", "no rows"),
@@ -175,7 +175,7 @@ def test_a_folder_of_splits_asks_for_one(tmp_path: Path) -> None:
     with pytest.raises(FamilyError, match=r"name one, such as .*both/train"):
         load_task_file(task_file(tmp_path, "mine", rows="both"))
     load_task_file(task_file(tmp_path, "mine", rows="both/train", answer_after="####"))
-    with pytest.raises(FamilyError, match="not one that `save_to_disk` wrote"):
+    with pytest.raises(FamilyError, match="was not written by `save_to_disk`"):
         load_task_file(task_file(tmp_path, "mine", rows="."))
 
 
