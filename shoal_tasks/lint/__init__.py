@@ -1,1 +1,1 @@
-"""The proof that a task pays for right answers, whole or the quick part that starts run."""
+"""Lint: tests whether a task rewards correct answers; a quick part runs at every start."""

@@ -1,4 +1,4 @@
-"""Lints a family: scores what is tried with a task worker of its own, within a stated time."""
+"""Lints a family: scores trial completions with its own task worker, within a time limit."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import FinishReason
 
 _AT_ONCE: Final = 64
-"""Completions scored in one request."""
+"""Completions per request."""
 _GROWTH: Final = 8
-"""Growth of a request's size, until it is known how long a score takes."""
+"""Growth factor of the requests' size until the time per score is known."""
 _KEPT_FORMS: Final = 3
-"""Forms tried on later rows, of those in which the first row's answer was recognised."""
+"""Number of forms tried on later rows, of those accepted on the first row."""
 _CRASHED: Final = "the worker ended over it"
 _FEWEST_QUESTIONS: Final = 20
 _FLOOR_S: Final = 20.0
 _ATTEMPTS_OF_A_FLOOR: Final = 17
 _NEAR: Final = 0.9
 _SLOW_S: Final = 0.1
-"""A score from here on is told: eight answers to each of eight questions take over 6 s."""
+"""Scores slower than this are reported: eight completions of eight questions take over 6 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +63,15 @@ class Effort:
     """The extent of a lint."""
 
     seconds: float
-    """Wall time for scoring, in addition to the start of the worker."""
+    """Wall time for scoring, without the worker's start."""
     rows: int
-    """Rows, or games, that are tried."""
+    """Number of rows, or games, that are tried."""
     has_floor: bool
-    """True if answers without skill are measured over many questions."""
+    """True if unskilled answers are measured over many questions."""
 
 
 QUICK: Final = Effort(seconds=3.0, rows=4, has_floor=False)
-"""The part that every start runs: with the worker's start a few seconds at most."""
+"""The part that every start runs: a few seconds at most, including the worker's start."""
 FULL: Final = Effort(seconds=120.0, rows=16, has_floor=True)
 
 
@@ -83,9 +83,9 @@ def lint(
     clock: Callable[[], float] = time.monotonic,
     make_worker: Callable[[Sequence[FamilySpec]], SyncTaskWorker] = SyncTaskWorker,
 ) -> Report:
-    """Return what can be said about a task by trying completions on it.
+    """Return a report about a task, by scoring trial completions.
 
-    `clock` counts seconds. A worker that refuses the family is a finding.
+    `clock` returns seconds. A worker that refuses the family is a finding.
     """
     if spec.is_local or spec.is_on_a_server:
         return _without_cost(spec, effort, make_worker)
@@ -95,7 +95,7 @@ def lint(
                 return games_report(worker, spec, effort.rows, clock() + effort.seconds, clock)
             return _Linter(worker, spec, examples, effort, clock).report()
     except TaskError as error:
-        # A machine too busy for a worker says nothing about the task.
+        # A machine that is too busy for a worker says nothing about the task.
         level = Level.SKIPPED if isinstance(error, WorkerUnavailable) else Level.REFUSED
         finding = Finding(level=level, check="worker", message=str(error))
         return Report(family=spec.name, findings=(finding,))
@@ -108,9 +108,9 @@ def floor_here(
     count: int = NUM_QUESTIONS,
     form: Callable[[str], str] | None = None,
 ) -> Floor:
-    """Return the best answer without skill over `count` training questions.
+    """Return the best unskilled answer over `count` training questions.
 
-    `form` writes an answer as a completion; without it, as the family's answer format has it.
+    `form` converts an answer to a completion; by default, the family's answer format does.
     """
     drawn = worker.draw(random.Random(0), count, families=[spec])
     tasks, questions = [task for task, _ in drawn], [question for _, question in drawn]
@@ -134,11 +134,11 @@ def _request(task: TaskCoordinates, text: str) -> ScoreRequest:
 def _without_cost(
     spec: FamilySpec, effort: Effort, make_worker: Callable[[Sequence[FamilySpec]], SyncTaskWorker]
 ) -> Report:
-    """Return the report of a family whose every score may cost something."""
+    """Return the report of a family whose scores may cost money."""
     found = []
     if effort.has_floor and spec.is_local:
         try:
-            with make_worker([spec]):  # loads the judge's file, and calls nothing of it
+            with make_worker([spec]):  # loads the judge's file without calling it
                 pass
         except TaskError as error:
             found.append(Finding(level=Level.REFUSED, check="worker", message=str(error)))
@@ -146,8 +146,8 @@ def _without_cost(
         ("a judge of each node's own", "grade") if spec.is_local else ("an OpenEnv server", "game")
     )
     why = (
-        f"{whose} decides the reward: each {what} may cost something, so none was asked for. Not "
-        "shown: that a right answer earns most, and that rewards repeat"
+        f"{whose} decides the reward. Each {what} may cost money, so none was requested. Not "
+        "tested: whether a right answer earns most, and whether rewards are deterministic"
     )
     found.append(Finding(level=Level.SKIPPED, check="scores", message=why))
     return Report(family=spec.name, findings=tuple(found))
@@ -170,7 +170,7 @@ class _Linter:
         self._seconds, self._num_scores = 0.0, 0
 
     def report(self) -> Report:
-        """Score what is to be tried, and judge it."""
+        """Score the trial completions and evaluate the results."""
         data = read_file(Path(self._spec.path))
         rows = parse_rows(data, self._spec.path)
         numbered = {
@@ -193,7 +193,7 @@ class _Linter:
                 forms = tuple(best_forms(tried[0])[:_KEPT_FORMS]) or forms
             scored = self._score(task, row, forms)
             if scored is not None and not tried and is_recognised(scored):
-                # Wrong completions in the very forms that are recognised.
+                # Repeat with wrong completions in the same forms that are accepted.
                 kept = tuple(best_forms(scored)[:_KEPT_FORMS])
                 faults = tuple(one for one in scored.scored if one.is_fault)
                 scored = self._score(task, row, kept) if kept else scored
@@ -221,23 +221,23 @@ class _Linter:
             if self._spec.runs_code:
                 row = replace(row, answer=str(row.columns.get(SOLUTION_COLUMN) or ""))
             found.append((task, row))
-        # Those first for which the author has stated a good completion.
+        # Rows with a good example of the author's come first.
         found.sort(key=lambda one: not self._examples.filled(one[1], self._columns).good)
         yield from found[: self._effort.rows]
 
     def _score(self, task: TaskCoordinates, row: LintRow, forms: Sequence[str]) -> RowScores | None:
-        """Score all that is tried on a row, twice. None if the time ends first."""
+        """Score a row's trial completions twice. Return None if the time is up first."""
         start = row.number % max(1, len(self._answers))
         others = [*self._answers[start : start + 64], *self._common]
         examples = self._examples.filled(row, self._columns)
         made = attempts(row, others, self._common, examples, forms)
-        # The likeliest ones first: what is slow is then known soon.
+        # The likeliest forms first, so that slow scoring shows early.
         order = {form: number for number, form in enumerate(forms)}
         made.sort(key=lambda one: order.get(one.form, 0))
         found: list[Scored] = []
         size = 1
         if self._spec.is_scored_by_group:
-            # One group, after calls that show how long a completion takes.
+            # One group, after calls that measure the time per completion.
             for probed in (1, _GROWTH):
                 before = self._clock()
                 results = self._twice(task, made[:probed])
@@ -251,7 +251,7 @@ class _Linter:
         while len(found) < len(made):
             before, group = self._clock(), made[len(found) : len(found) + size]
             found += self._twice(task, group)
-            # Of the latest group: the first scores of a process are slower.
+            # From the latest group only: the first scores of a process are slower.
             each = (self._clock() - before) / len(group)
             rest, left = len(made) - len(found), self._deadline - self._clock()
             if rest and (left <= 0 or (size > 1 and each * rest > left)):
@@ -260,7 +260,7 @@ class _Linter:
         return RowScores(row=row, scored=tuple(found))
 
     def _twice(self, task: TaskCoordinates, group: Sequence[Attempt]) -> list[Scored]:
-        """Score a group, then the same group in the other order."""
+        """Score a group, then the same group in reverse order."""
         started = self._clock()
         first = self._results(task, group)
         again = self._results(task, group[::-1])[::-1]
@@ -278,7 +278,7 @@ class _Linter:
         ]
 
     def _error(self, result: ScoreResult) -> str:
-        """Return what is wrong with the reward: of code, an error is the completion's."""
+        """Return what is wrong with the reward. In code tasks, errors belong to the completion."""
         ended = "the worker ended over it" if result.crashed else ""
         return ended if self._spec.runs_code else result.error or ended
 
@@ -288,7 +288,7 @@ class _Linter:
             (found,) = self._worker.score_groups([GroupRequest(task=task, answers=answers)])
             if not any(one.error or one.timed_out or one.crashed for one in found):
                 return found
-        # One by one: an error costs a whole group its rewards, and only one is its cause.
+        # One by one: an error takes the whole group's rewards, and only one completion causes it.
         return self._worker.score([_request(task, attempt.text) for attempt in group])
 
     def _judged(self, tried: Sequence[RowScores], *, is_complete: bool) -> Report:
@@ -300,11 +300,11 @@ class _Linter:
             form, right = "", None
         each = self._seconds / self._num_scores / 2 if self._num_scores else None
         if not tried:
-            why = f"one score takes {each or 0:.2g} s: the time ended before one row was tried"
+            why = f"one score takes {each or 0:.2g} s: the time was up before one row was tried"
             level = Level.UNPROVEN if self._effort.has_floor else Level.SKIPPED
             found.append(Finding(level=level, check="time", message=why))
         elif each is not None and each >= _SLOW_S:
-            why = f"one score takes {each:.2g} s, and a round of 64 answers {64 * each:.0f} s"
+            why = f"one score takes {each:.2g} s, so a round of 64 completions {64 * each:.0f} s"
             found.append(Finding(level=Level.WARNING, check="time", message=why))
         report = Report(
             family=self._spec.name,
@@ -321,7 +321,7 @@ class _Linter:
         return self._with_floor(report, tried) if self._effort.has_floor else report
 
     def _with_floor(self, report: Report, tried: Sequence[RowScores]) -> Report:
-        """Add what answers without skill earn over many questions, if the time allows that."""
+        """Add the best unskilled answer over many questions, if time permits."""
         each, right = report.seconds_per_score, report.right
         left = self._deadline - self._clock()
         if not report.is_sound or each is None or not right or self._spec.runs_code:

@@ -9,21 +9,21 @@ from typing import Any
 
 
 class Level(StrEnum):
-    """The consequence of a finding."""
+    """The severity of a finding."""
 
     REFUSED = "refused"
-    """The task pays for something else than right answers: no start accepts it."""
+    """The task rewards something other than correct answers: no start accepts it."""
     UNPROVEN = "unproven"
-    """No right answer is known, so nothing shows that one earns most. A start warns."""
+    """No correct answer is known, so nothing shows that one earns most. A start warns."""
     WARNING = "warning"
-    """The task can be trained on, and its author should know."""
+    """The task can be trained on, but its author should know."""
     SKIPPED = "skipped"
-    """A check that was not made, and the reason."""
+    """A check was skipped, with the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One sentence about a task."""
+    """One statement about a task."""
 
     level: Level
     check: str
@@ -34,29 +34,29 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All that was found about one task."""
+    """All findings about one task."""
 
     family: str
     findings: tuple[Finding, ...] = ()
     form: str = ""
-    """The form in which the right answer earned most, with X for the answer; empty without one."""
+    """The form in which the correct answer earned most, with X for the answer; empty if unknown."""
     forms: tuple[str, ...] = ()
-    """The forms in which the right answer was tried."""
+    """The forms in which the correct answer was tried."""
     right: float | None = None
-    """Mean over rows of what the right answer earned in its best form; None if none was tried."""
+    """Mean over rows of the correct answer's reward in its best form; None if none was tried."""
     wrong: Mapping[str, float] = field(default_factory=dict)
-    """The same of each kind of wrong completion."""
+    """The same for each kind of wrong completion."""
     floor: float | None = None
-    """Best mean reward of an answer without skill over many questions; None if not measured."""
+    """Best mean reward of an unskilled answer over many questions; None if not measured."""
     floor_answer: str = ""
     num_rows: int = 0
-    """Rows, or games, that were tried."""
+    """Number of rows, or games, that were tried."""
     num_scores: int = 0
-    """Completions that were scored, each twice."""
+    """Number of completions that were scored, each twice."""
     seconds_per_score: float | None = None
     """Mean wall time of one score; None if nothing was scored."""
     is_complete: bool = True
-    """False if the time that was given ended first."""
+    """False if the time was up first."""
 
     @property
     def is_refused(self) -> bool:
@@ -65,12 +65,12 @@ class Report:
 
     @property
     def is_sound(self) -> bool:
-        """True if a right answer was shown to earn most, or checks of that were not possible."""
+        """True if a correct answer was shown to earn most, or this could not be tested."""
         return not any(one.level in (Level.REFUSED, Level.UNPROVEN) for one in self.findings)
 
     @property
     def sentence(self) -> str:
-        """The message that matters most; empty for a sound task."""
+        """The most important message; empty for a sound task."""
         for level in (Level.REFUSED, Level.UNPROVEN):
             for one in self.findings:
                 if one.level is level:
@@ -78,7 +78,7 @@ class Report:
         return ""
 
     def view(self) -> dict[str, Any]:
-        """Return the report as JSON has it."""
+        """Return the report as a JSON object."""
         return {
             "family": self.family,
             "sound": self.is_sound,

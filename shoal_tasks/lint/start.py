@@ -1,4 +1,4 @@
-"""The quick lint that every start with task files runs, remembered for sound ones."""
+"""The quick lint at every start with task files; its results are cached for sound ones."""
 
 from __future__ import annotations
 
@@ -24,16 +24,15 @@ from shoal_tasks.task_file import examples_in, load_task_file
 log = logging.getLogger(__name__)
 
 _VERSION: Final = 1
-"""Rises where lint learns to find more: earlier verdicts are then not used."""
+"""Incremented when lint learns to find more, so that cached results are not used."""
 
 
 def prove_tasks(task_files: Sequence[str]) -> None:
-    """Lint the families of these files quickly; log a warning about one that is unproven.
+    """Lint the families of these files quickly, and log a warning about unproven ones.
 
-    A file that cannot be used is reported where its family is needed, and a server that is away by
-    its own message.
+    Unusable files and unavailable servers are reported elsewhere, where their family is needed.
 
-    Raises `FamilyError`: one line about the first task that pays for something else than right
+    Raises `FamilyError`: one line about the first task that rewards something other than correct
     answers.
     """
     if missing_for_tasks() is not None:
@@ -53,7 +52,7 @@ def prove_tasks(task_files: Sequence[str]) -> None:
 
 
 def quick_report(spec: FamilySpec, examples: Examples) -> Report:
-    """Return the quick lint of a family: that of an earlier start, if it was not refused then."""
+    """Return a family's quick lint, from the cache if an earlier start did not refuse it."""
     path = _remembered_at(spec, examples)
     known = None if path is None else _read(path)
     if known is not None:
@@ -70,7 +69,7 @@ def quick_report(spec: FamilySpec, examples: Examples) -> Report:
 
 
 def _remembered_at(spec: FamilySpec, examples: Examples) -> Path | None:
-    """Return where a family's verdict lies; None for a user without a home folder."""
+    """Return the path of a family's cached report; None for a user without a home folder."""
     what = [
         _VERSION, spec.name, spec.digest.hex(), spec.verifier, spec.verifier_version,
         str(spec.answer_format), examples.good, examples.bad,

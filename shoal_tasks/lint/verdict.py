@@ -1,4 +1,4 @@
-"""Conclusions about a task from the rewards of the completions that were tried. Pure."""
+"""Evaluates the rewards of the trial completions. Pure."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from shoal_tasks.lint.report import Finding, Level
 
 _SHOWN_CHARS: Final = 60
 _MOST: Final = 0.5
-"""A wrong completion is a fault of the task where it earns no less than the right one on this share
-of the rows; on fewer, its author is told."""
+"""Fraction of rows from which on a wrong completion that earns at least as much as the correct one
+refuses the task. On fewer rows it is a warning."""
 _FREQUENT: Final = 0.9
 _NAMED_FORMS: Final = 4
-"""Forms that a line names; a report has all."""
+"""Maximum number of forms in one line; the report has all."""
 HOW_TO_STATE: Final = (
-    'state in the task file how a right completion looks: good = ["<answer>{answer}</answer>"], '
-    "with {COLUMN} for a column's text"
+    'give an example of a right completion in the task file: good = ["<answer>{answer}'
+    "</answer>\"], with {COLUMN} for a column's text"
 )
 
 
@@ -41,28 +41,28 @@ class Scored:
     error: str = ""
     timed_out: bool = False
     again: float | None = None
-    """The reward when it was scored again, in another order; None if it was not."""
+    """The reward on a second scoring, in another order; None if there was none."""
 
     @property
     def is_fault(self) -> bool:
-        """True if scoring failed, or did not repeat."""
+        """True if scoring failed, or was not deterministic."""
         return bool(self.error) or self.timed_out or not self.repeats
 
     @property
     def repeats(self) -> bool:
-        """True unless it earned another reward when it was scored again."""
+        """True unless the second scoring gave another reward."""
         return self.again is None or self.again == self.reward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowScores:
-    """A row and everything that was scored on it."""
+    """A row and all its scored completions."""
 
     row: LintRow
     scored: tuple[Scored, ...]
 
     def best(self, kinds: Iterable[Kind]) -> Scored | None:
-        """Return the completion of these kinds that earned most; None without one."""
+        """Return the completion of these kinds with the highest reward; None if there is none."""
         wanted = set(kinds)
         return max(
             (one for one in self.scored if one.attempt.kind in wanted),
@@ -72,14 +72,14 @@ class RowScores:
 
     @property
     def right(self) -> Scored | None:
-        """The best right completion: one of the author's examples, where there are any."""
+        """The best correct completion; with examples by the author, the worst of those."""
         good = [one for one in self.scored if one.attempt.kind is Kind.GOOD]
-        # Every example must earn more than what is wrong, so the worst of them counts.
+        # Every example must earn more than wrong completions, so the worst one counts.
         return min(good, key=lambda one: one.reward) if good else self.best({Kind.RIGHT})
 
 
 def findings_of(rows: Sequence[RowScores]) -> list[Finding]:
-    """Return what is wrong with a task of rows, by what completions of some rows earned."""
+    """Return the findings about a task, from the rewards on some of its rows."""
     failed = _failures(rows) + _repeats(rows)
     if any(one.level is Level.REFUSED for one in failed):
         return failed
@@ -90,13 +90,13 @@ def findings_of(rows: Sequence[RowScores]) -> list[Finding]:
 
 
 def is_recognised(one: RowScores) -> bool:
-    """Return whether the right answer of a row earned more than every wrong completion."""
+    """Return whether a row's correct answer earned more than every wrong completion."""
     right, wrong = one.right, one.best(WRONG_KINDS)
     return right is not None and (wrong is None or right.reward > wrong.reward)
 
 
 def best_forms(one: RowScores) -> list[str]:
-    """Return the forms in which the right answer earned most on a row."""
+    """Return the forms in which a row's correct answer earned most."""
     right = one.best({Kind.RIGHT})
     if right is None:
         return []
@@ -105,7 +105,7 @@ def best_forms(one: RowScores) -> list[str]:
 
 
 def means(rows: Sequence[RowScores]) -> tuple[str, float | None, Mapping[str, float]]:
-    """Return the right answer's best form, its mean reward, and that of each wrong kind."""
+    """Return the correct answer's best form, its mean reward, and that of each wrong kind."""
     rights = [right for one in rows if (right := one.right) is not None]
     forms = Counter(form for one in rows for form in best_forms(one))
     form = shown(forms.most_common(1)[0][0]) if forms and any(r.reward > 0 for r in rights) else ""
@@ -118,9 +118,9 @@ def means(rows: Sequence[RowScores]) -> tuple[str, float | None, Mapping[str, fl
 
 
 def frequent_answer(answers: Sequence[str], *, is_compared: bool) -> list[Finding]:
-    """Return what is wrong where nearly all rows have one answer: it needs no question.
+    """Return a finding if nearly all rows have the same answer, so that no question is needed.
 
-    `is_compared` is false where a function decides, which may not look at the answer.
+    `is_compared` is False if a function gives the reward, which may ignore the answer.
     """
     stated = [answer for answer in answers if answer]
     if len(stated) < 2:
@@ -129,8 +129,8 @@ def frequent_answer(answers: Sequence[str], *, is_compared: bool) -> list[Findin
     share = count / len(stated)
     if share == 1 and is_compared:
         why = (
-            f"every row has the answer {quoted(answer)}, so that a policy learns to say it "
-            "whatever is asked; add rows with other answers"
+            f"every row has the answer {quoted(answer)}, so a policy learns to give it to every "
+            "question; add rows with other answers"
         )
         return [Finding(level=Level.REFUSED, check="frequent-answer", message=why)]
     if share >= _FREQUENT:
@@ -140,7 +140,7 @@ def frequent_answer(answers: Sequence[str], *, is_compared: bool) -> list[Findin
 
 
 def quoted(text: str) -> str:
-    """Return a text in quotes as it stands in a line, cut where it is long."""
+    """Return a text in quotes for one line, truncated if it is long."""
     bare = " ".join(text.split())
     return repr(bare if len(bare) <= _SHOWN_CHARS else f"{bare[:_SHOWN_CHARS]}…")
 
@@ -164,7 +164,7 @@ def _failures(rows: Sequence[RowScores]) -> list[Finding]:
             level = Level.REFUSED if is_all else Level.WARNING
             found.append(Finding(level=level, check=check, message=what))
         if found:
-            break  # one row's failures say it
+            break  # one row is enough
     return found
 
 
@@ -173,7 +173,7 @@ def _repeats(rows: Sequence[RowScores]) -> list[Finding]:
         for each in one.scored:
             if each.again is not None and not each.repeats:
                 why = (
-                    f"{_row(one)}the score does not repeat: {each.attempt.kind}, {_text(each)}, "
+                    f"{_row(one)}the score is not deterministic: {each.attempt.kind}, {_text(each)}, "
                     f"earned {each.reward:.4g}, then {each.again:.4g} when the same completions "
                     "were scored in another order"
                 )
@@ -182,19 +182,19 @@ def _repeats(rows: Sequence[RowScores]) -> list[Finding]:
 
 
 def _without_right(rows: Sequence[RowScores]) -> list[Finding]:
-    """Return what can be said where no row states a right answer."""
+    """Return the findings if no row has a correct answer."""
     found = []
     empty = [each.reward for one in rows for each in one.scored if not each.attempt.text]
     if empty and min(empty) >= 1:
-        why = "an empty answer earns 1.00, so that no answer can earn more"
+        why = "an empty answer earns 1.00, so no answer can earn more"
         found.append(Finding(level=Level.REFUSED, check="empty", message=why))
     rewards = {each.reward for one in rows for each in one.scored}
     paid = (
         f"{min(rewards):.2f}" if len(rewards) == 1 else f"{min(rewards):.2f} to {max(rewards):.2f}"
     )
     why = (
-        "the rows state no right answer, so nothing shows that one earns more than a wrong one: "
-        f"the {_count(rows)} completions that were tried earned {paid}; {HOW_TO_STATE}"
+        "the rows have no right answer, so nothing shows that one earns more than a wrong one: "
+        f"the {_count(rows)} trial completions earned {paid}; {HOW_TO_STATE}"
     )
     return [*found, Finding(level=Level.UNPROVEN, check="right", message=why)]
 
@@ -205,7 +205,7 @@ def _compared(rows: Sequence[RowScores]) -> list[Finding]:
         return _without_right(rows)
     if len(rewards) == 1 and _count(rows) > len(rows):
         why = (
-            f"it pays {rewards.pop():.2f} for everything that was tried: {_everything(rows)}"
+            f"it gives {rewards.pop():.2f} to everything that was tried: {_everything(rows)}"
             f"{_tried_forms(rows)}; if it expects another form, {HOW_TO_STATE}"
         )
         return [Finding(level=Level.REFUSED, check="constant", message=why)]
@@ -216,7 +216,7 @@ def _compared(rows: Sequence[RowScores]) -> list[Finding]:
     least = min(each.reward for one in rows for each in one.scored)
     for kind in (*WRONG_KINDS, Kind.MANY):
         lost = [one for one in rows if _loses_to(one, kind)]
-        # Of what earns the least there is, one finding is enough.
+        # One finding is enough for completions that earn the minimum.
         if not lost or (found and all(_reward(one, kind) == least for one in lost)):
             continue
         is_most = len(lost) >= _MOST * len(rows) and kind is not Kind.MANY
@@ -231,7 +231,7 @@ def _reward(one: RowScores, kind: Kind) -> float | None:
 
 
 def _is_guess(rows: Sequence[RowScores]) -> bool:
-    """Return whether the right answers are no more than guesses from the columns' names."""
+    """Return whether the correct answers are only guesses from the columns' names."""
     return not _has_good(rows) and all(right_values(one.row)[1] for one in rows)
 
 
@@ -261,7 +261,7 @@ def _unrecognised(one: RowScores) -> str:
 
 
 def tried_forms(rows: Sequence[RowScores]) -> tuple[str, ...]:
-    """Return the forms in which right answers were tried."""
+    """Return the forms in which correct answers were tried."""
     rights = [each for one in rows for each in one.scored if each.attempt.kind is Kind.RIGHT]
     return tuple(dict.fromkeys(shown(each.attempt.form) for each in rights))
 
@@ -284,10 +284,10 @@ def _lost(lost: Sequence[RowScores], rows: Sequence[RowScores], kind: Kind) -> s
     one = max(lost, key=lead)
     right, wrong = one.right, one.best({kind})
     assert right is not None and wrong is not None
-    share = "" if len(rows) == 1 else f", and so on {len(lost)} of {len(rows)} rows"
+    share = "" if len(rows) == 1 else f"; this holds on {len(lost)} of {len(rows)} rows"
     return (
-        f"{_row(one)}{kind}, {_text(wrong)}, earns {wrong.reward:.2f} and {right.attempt.kind}, "
-        f"{_text(right)}, no more than {right.reward:.2f}{share}"
+        f"{_row(one)}{kind}, {_text(wrong)}, earns {wrong.reward:.2f}, but {right.attempt.kind}, "
+        f"{_text(right)}, only {right.reward:.2f}{share}"
     )
 
 

@@ -180,7 +180,7 @@ def test_a_reward_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tasks", "new", "data.jsonl", *flags, "--out", "sub/data.toml"]) == 0
     shown = capsys.readouterr().out
     assert "user: Reach 0 with [0, 0]." in shown and "next:" not in shown
-    assert "not shown to be sound: the rows state no right answer" in shown
+    assert "not shown to be sound: the rows have no right answer" in shown
 
 
 def test_a_task_that_is_not_sound_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,5 +188,5 @@ def test_a_task_that_is_not_sound_is_one_line(capsys: pytest.CaptureFixture[str]
     Path("score.py").write_text("def reward(completions):\n    return [0.2 for _ in completions]\n")
     assert main(["tasks", "new", "data.jsonl", "--reward", "score.py"]) == 1
     said = capsys.readouterr()
-    assert "it pays 0.20 for everything" in said.err and said.err.count("\n") == 1
+    assert "it gives 0.20 to everything" in said.err and said.err.count("\n") == 1
     assert "next:" not in said.out and Path("data.toml").exists()

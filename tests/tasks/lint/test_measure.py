@@ -79,8 +79,8 @@ def test_a_reward_that_expects_a_published_form_is_sound_and_the_form_is_named(
 
 
 WRONG = {
-    "constant": (by("0.37"), "it pays 0.37 for everything"),
-    "nothing": (by("0.0"), "it pays 0.00 for everything"),
+    "constant": (by("0.37"), "it gives 0.37 to everything"),
+    "nothing": (by("0.0"), "it gives 0.00 to everything"),
     "any text": (by("float(bool(c))"), "no form of the right answer"),
     "length": (by("min(1.0, len(c) / 20)"), "no form of the right answer"),
     "format alone": (by("0.5 * ('<answer>' in c)"), "no form of the right answer"),
@@ -89,7 +89,7 @@ WRONG = {
     "injected": (by("float('full marks' in c or a in c)"), "an instruction to the judge, 'Ignore"),
     "empty": (by("1.0 if not c else 0.5 * (a in c)"), "an empty answer, ''"),
     "one constant": (by("float(c in ('Lima', a))"), "a constant answer"),
-    "reversed": (by("1.0 - (a in c)"), "no more than 0.00"),
+    "reversed": (by("1.0 - (a in c)"), "only 0.00"),
 }
 
 
@@ -206,7 +206,7 @@ def test_an_answer_is_looked_for_where_the_file_names_none(tmp_path: Path, colum
 )
 def test_a_score_that_does_not_repeat_is_refused(tmp_path: Path, source: str) -> None:
     found = rewarded(tmp_path, source)
-    assert found.is_refused and "not repeat" in found.sentence, found.findings
+    assert found.is_refused and "not deterministic" in found.sentence, found.findings
 
 
 def test_a_reward_that_raises_is_refused_with_its_line(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_a_slow_reward_is_told_and_the_time_that_was_given_is_kept(tmp_path: Pat
     assert "one score takes" in quick.findings[-1].message
     assert not report(Effort(seconds=3.0, rows=4, has_floor=True)).is_sound
     long = report(Effort(seconds=1e6, rows=4, has_floor=False))
-    assert any("a round of 64 answers" in one.message for one in long.findings)
+    assert any("a round of 64 completions" in one.message for one in long.findings)
 
 
 @pytest.mark.parametrize("count", [1, 2, 10])
@@ -259,7 +259,7 @@ def test_a_judge_of_ones_own_is_asked_for_nothing(tmp_path: Path) -> None:
         found = rewarded(tmp_path, source, effort, local=True)
         assert found.is_sound and found.num_scores == 0
         assert [one.level for one in found.findings] == [Level.SKIPPED]
-        assert "may cost something" in found.findings[0].message
+        assert "may cost money" in found.findings[0].message
     assert rewarded(tmp_path, "def judge(): ...\n", FULL, local=True).is_refused
 
 
@@ -292,7 +292,7 @@ def test_a_game_is_played_and_replayed(tmp_path: Path) -> None:
     ("reward", "level", "said"),
     [
         ("1 / 3", Level.REFUSED, "earns 1.00 in every game"),
-        ("0.0", Level.WARNING, "every game that was tried earned 0.00"),
+        ("0.0", Level.WARNING, "every trial game earned 0.00"),
         ("0.1 * (len(N) > 110)", Level.REFUSED, "not repl"),
     ],
 )

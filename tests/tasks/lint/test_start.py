@@ -54,7 +54,7 @@ def test_a_sound_task_is_linted_once(tmp_path: Path) -> None:
 def test_a_task_that_pays_for_anything_is_refused_at_each_start(tmp_path: Path) -> None:
     path = rewarded(tmp_path, CONSTANT)
     for _ in range(2):
-        with pytest.raises(FamilyError, match=r"mine\.toml is not sound: it pays 0\.10 for every"):
+        with pytest.raises(FamilyError, match=r"mine\.toml is not sound: it gives 0\.10 to every"):
             prove_tasks([str(path)])
     assert remembered() == []
 
@@ -69,7 +69,7 @@ def test_commands_refuse_it_in_one_line(
     code = main([*words, "--model", "tiny"])
     error = capsys.readouterr().err
     assert code in (1, 2) and error.count("\n") == 1
-    assert "is not sound: it pays 0.10 for everything" in error
+    assert "is not sound: it gives 0.10 to everything" in error
 
 
 def test_a_start_warns_of_a_task_without_a_known_answer(
@@ -85,7 +85,7 @@ def test_a_start_warns_of_a_task_without_a_known_answer(
         caplog.clear()
         with caplog.at_level(logging.WARNING):
             prove_tasks([str(path)])
-        assert "the rows state no right answer" in caplog.text
+        assert "the rows have no right answer" in caplog.text
 
 
 @pytest.mark.parametrize("content", ['name = "mine"', "no toml", 'name = "a"\nrows = "none.jsonl"'])
