@@ -1,1 +1,1 @@
-"""Runs a completion's Python against unit tests: forms of tests, processes, values between them."""
+"""Runs a completion's Python against unit tests: formats, processes, values between them."""

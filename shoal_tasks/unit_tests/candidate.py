@@ -1,7 +1,7 @@
-"""The process of the tested code: it runs what a completion says, and can lie about nothing else.
+"""The process of the tested code, which runs a completion and is isolated from the tests.
 
-It serves calls (`serve_calls`), or is a script with a text on its standard input (`run_script`).
-Tests and expected values never come here.
+It serves calls (`serve_calls`), or runs a script with text on its standard input (`run_script`).
+It never receives tests or expected values.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from shoal_tasks.unit_tests.sources import program
 from shoal_tasks.unit_tests.values import Handle
 
 NAME: Final = "solution"
-"""The module's name in tests of calls, so that what stands below ``__main__`` does not run."""
+"""The module's name in tests of calls, so that a ``"__main__"`` block is skipped."""
 FILE: Final = "<solution>"
 _RECURSION_LIMIT: Final = 1050
-"""Python's own, and what this process is in by itself."""
+"""Python's own limit, and the depth that this process uses itself."""
 
 
 def serve_calls(channel: Channel) -> None:
-    """Run the code that the first message has, then serve calls of what it defines."""
+    """Run the code in the first message, then serve calls of what it defines."""
     first = channel.receive()
     open_streams()
 
@@ -50,7 +50,7 @@ def serve_calls(channel: Channel) -> None:
 
 
 def run_script(channel: Channel) -> None:
-    """Run the code that the first message has as a script, and report how it ended."""
+    """Run the code in the first message as a script, and report how it ended."""
     job = channel.receive()
     code = job["code"]
     os.pwrite(0, job["input"].encode(errors="surrogatepass"), 0)
@@ -61,7 +61,7 @@ def run_script(channel: Channel) -> None:
     except SystemExit as ending:
         if ending.code not in (None, 0):
             error = f"it exits with {ending.code!r}"
-    except BaseException as raised:  # noqa: BLE001  a stranger's program
+    except BaseException as raised:  # noqa: BLE001  tested code may raise anything
         error = error_line(raised)
     with contextlib.suppress(Exception):
         atexit._run_exitfuncs()
@@ -72,7 +72,7 @@ def run_script(channel: Channel) -> None:
 
 
 def open_streams() -> None:
-    """Open standard input, output and errors on this process's first descriptors."""
+    """Open standard input, output and error on this process's first descriptors."""
 
     def opened(descriptor: int, mode: str, errors: str) -> Any:
         return open(descriptor, mode, encoding="utf-8", errors=errors, closefd=False)
@@ -83,9 +83,9 @@ def open_streams() -> None:
 
 
 def _run(text: str, name: str) -> dict[str, Any]:
-    """Run a program as a module of this name, and return its names."""
+    """Run a program as a module with this name, and return its namespace."""
     module = types.ModuleType(name)
-    sys.modules[name] = module  # dataclasses look it up
+    sys.modules[name] = module  # dataclasses look up their module
     sys.setrecursionlimit(_RECURSION_LIMIT)
     threading.Thread.start = _run_thread  # type: ignore[method-assign, assignment]
     threading.Thread.join = _ignore  # type: ignore[method-assign]
@@ -95,7 +95,7 @@ def _run(text: str, name: str) -> dict[str, Any]:
 
 
 def _run_thread(thread: threading.Thread) -> None:
-    """Run a thread's work at once: there are no threads, and programs use one for its stack."""
+    """Run a thread's function at once: there are no threads. Programs want a larger stack."""
     with contextlib.suppress(Exception, SystemExit):
         thread.run()
 
@@ -105,7 +105,7 @@ def _ignore(*_given: object, **_named: object) -> None:
 
 
 def _entry(namespace: dict[str, Any], entry: str) -> Any:
-    """Return what an entry point names: `name`, `Class().method`, or a method of `Solution`."""
+    """Resolve an entry point: `name`, `Class().method`, or a method of `Solution`."""
     head, *rest = entry.split(".")
     name = head.removesuffix("()")
     solution = namespace.get("Solution")
@@ -120,7 +120,7 @@ def _entry(namespace: dict[str, Any], entry: str) -> Any:
 
 
 class _Callback(Proxy):
-    """A function of the tests, which the tested code was given."""
+    """A function of the tests that was passed to the tested code."""
 
     def __init__(self, calls: RemoteCalls, handle: Handle) -> None:
         self._calls, self._shoal_handle = calls, handle
@@ -143,7 +143,7 @@ _FUNCTIONS: Final = (
 
 
 def describe(value: Any) -> tuple[str, str, str]:
-    """Return kind, name and detail of an object that is not copied."""
+    """Return kind, name and detail of an object that is passed by reference."""
     kind = type(value)
     if issubclass(kind, type):
         base = ""
@@ -192,11 +192,11 @@ OPERATIONS: Final[dict[str, Callable[..., Any]]] = {
     "enter": lambda target: target.__enter__(),
     "exit": _exit,
 }
-"""Operations that the tests may ask for, by name."""
+"""Operations that the tests may request, by name."""
 
 
 def error_line(error: BaseException) -> str:
-    """Return one line about an error, with the line of the code that it came from."""
+    """Return one line about an error, with the line of the tested code that raised it."""
     line, trace = None, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == FILE:
@@ -205,7 +205,7 @@ def error_line(error: BaseException) -> str:
     line = error.lineno if isinstance(error, SyntaxError) else line
     try:
         text = str(error).partition("\n")[0][:LINE_CHARS]
-    except Exception:  # noqa: BLE001  a stranger's exception
+    except Exception:  # noqa: BLE001  an exception defined by tested code
         text = ""
     where = f" (line {line} of the code)" if line else ""
     return f"{type(error).__name__}{': ' if text else ''}{text}{where}"

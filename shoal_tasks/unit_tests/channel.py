@@ -1,4 +1,4 @@
-"""Frames of JSON over one end of a pair of sockets, with a bound on all that is received."""
+"""Frames of JSON over one end of a socket pair, with a limit on all received bytes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from shoal_wire.framing import FrameDecoder, FrameError, encode_frame
 
 MAX_FRAME_BYTES: Final = 16 << 20
 MAX_RECEIVED_BYTES: Final = 128 << 20
-"""Bytes that one process accepts from another over its life."""
+"""Maximum bytes that a process accepts from another over its life."""
 
 
 class ChannelClosed(BaseException):
-    """The other process has ended, or sends what is no frame.
+    """The other process has ended, or sent something that is not a frame.
 
-    Not an Exception: a test's own ``except`` must not mistake it for an error of the tested code.
+    A BaseException: a test's own ``except Exception`` must not mistake it for a failure of the
+    code.
     """
 
 
 class Channel:
-    """One end, blocking. The other process may be hostile: whatever it sends is data."""
+    """One blocking end. The other process may be hostile: whatever it sends is only data."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -31,10 +32,10 @@ class Channel:
         self._frames: list[bytes] = []
         self._left = MAX_RECEIVED_BYTES
         self.is_closed = False
-        """True if the other process has ended, or has sent what is no frame."""
+        """True if the other process has ended, or sent something that is not a frame."""
 
     def send(self, message: dict[str, Any]) -> None:
-        """Write one frame. Raises ValueError if it is too large, `ChannelClosed`."""
+        """Write one frame. Raises `ChannelClosed`, or ValueError if it is too large."""
         body = json.dumps(message, separators=(",", ":")).encode("ascii")
         try:
             view = memoryview(encode_frame(body, max_bytes=MAX_FRAME_BYTES))

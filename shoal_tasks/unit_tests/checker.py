@@ -1,7 +1,7 @@
-"""The process of the tests: it decides, and the tested code is in another.
+"""The process of the tests, which decides. The tested code runs in another process.
 
-It runs a row's own tests, with proxies of what the code defines. Its verdict is one line: why a
-test fails, or nothing.
+It runs a row's own tests on proxies of what the code defines. Its verdict is one line with the
+reason why a test fails, or an empty one.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from shoal_tasks.unit_tests.sources import root_of
 FILE: Final = "<tests>"
 _SHOWN_CHARS: Final = 60
 _CLOSE: Final = 1e-6
-"""Largest relative error of a float in a table of calls."""
+"""Maximum relative error of a float in a table of calls."""
 
 
 class FailedTestError(Exception):
-    """A test that the code does not pass; one line."""
+    """The code fails a test; one line."""
 
 
 def check(tests: dict[str, Any], code: str, channel: Channel) -> str:
-    """Return why the code does not pass the tests; empty where it passes all."""
+    """Return why the code fails the tests; empty if it passes all."""
     random.seed(0)
     try:
         run = _Run(tests, channel)
@@ -46,14 +46,14 @@ def check(tests: dict[str, Any], code: str, channel: Channel) -> str:
         return str(ending)
     except (SystemExit, KeyboardInterrupt, GeneratorExit):
         return "the tests exit"
-    except BaseException as error:  # noqa: BLE001  tests raise all kinds
+    except BaseException as error:  # noqa: BLE001  tests may raise anything
         return _told(error)
-    # A test may swallow everything, the end of the code's process too.
+    # A test may swallow every exception, also that of a closed channel.
     return "the code ended its process" if channel.is_closed else ""
 
 
 class _Run:
-    """One completion's tests."""
+    """The tests of one completion."""
 
     def __init__(self, tests: dict[str, Any], channel: Channel) -> None:
         self._tests, self._channel = tests, channel
@@ -66,7 +66,7 @@ class _Run:
         )
 
     def load(self, code: str) -> None:
-        """Run the row's own beginning here, and it with the code over there."""
+        """Run the row's prompt here, and the prompt with the code in the other process."""
         tests, entry = self._tests, str(self._tests["entry"])
         if tests["prompt"]:
             exec(compile(tests["prompt"], "<prompt>", "exec"), self._names)
@@ -81,7 +81,7 @@ class _Run:
         wanted = [name for name in tests.get("wanted", ()) if name not in own]
         reply = self._calls.request("load", None, wanted, entry, sorted(shared))
         defined, self._entry = reply
-        # The code's process may name anything: what was not asked for is not taken.
+        # The other process may define any names: only the requested ones are accepted.
         found = {name: defined[name] for name in wanted if name in defined}
         self._names.update(found)
         module = types.ModuleType("solution")
@@ -114,7 +114,7 @@ class _Run:
         for number, (given, named, expected, is_of_apps) in enumerate(self._tests["cases"], 1):
             try:
                 found = self._entry(*copy.deepcopy(given), **copy.deepcopy(named))
-            except Exception as error:  # noqa: BLE001  a stranger's program
+            except Exception as error:  # noqa: BLE001  tested code may raise anything
                 raise FailedTestError(f"test {number}: {_told(error)}") from None
             is_wrapped = is_of_apps and isinstance(expected, list) and expected
             if _equal(found, expected) or (is_wrapped and _equal(found, expected[0])):
@@ -137,7 +137,7 @@ def _run_cases(kind: type[unittest.TestCase]) -> None:
 
 
 def _equal(found: Any, expected: Any) -> bool:
-    """Return whether a result is what a table of JSON expects: tuples are lists there."""
+    """Return whether a result equals the value expected in JSON, in which tuples are lists."""
     if issubclass(type(found), Proxy):
         return False
     if hasattr(found, "tolist"):
@@ -160,13 +160,13 @@ def _shown(value: Any) -> str:
         return f"an object of {value._shoal_handle.name!r}"
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001  too long a number, for one
+    except Exception:  # noqa: BLE001  such as a number that is too long
         text = type(value).__name__
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 
 def _told(error: BaseException) -> str:
-    """Return one line about an error, with the test that it came from."""
+    """Return one line about an error, with the test that raised it."""
     line, trace = None, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == FILE:

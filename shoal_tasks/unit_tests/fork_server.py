@@ -1,12 +1,12 @@
-"""A process that forks one process for the tests and one for the tested code, for each completion.
+"""For each completion, forks one process for the tests and one for the tested code.
 
     worker ──"calls 5"──▶ fork server ─┬─fork─▶ checker   ◀──calls──▶ candidate
        ▲    pids, descriptors │        └─fork─▶ candidate
-       └──────────────────────┘   "end" ──▶ both are killed and collected ──▶ how they ended
+       └──────────────────────┘   "end" ──▶ both are killed and reaped ──▶ how they ended
 
-It is forked before the worker reads any file, so that no test and no expected value is ever in a
-candidate's memory. It has left network and files behind and takes orders from the worker alone; a
-candidate has no descriptor but its own channel, its input and its output.
+The server is forked before the worker reads any file, so that no candidate's memory ever contains a
+test or an expected value. It has no network and no files, and obeys only the worker. A candidate
+has no descriptors except its channel, its input and its output.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from shoal_tasks.unit_tests.channel import Channel
 from shoal_tasks.unit_tests.preloaded import MODULES
 
 MAX_OUTPUT_BYTES: Final = 8 << 20
-"""Most that a program may print: the kernel refuses more, and the completion earns nothing."""
+"""Maximum output of a program: the kernel refuses more, and the completion earns 0."""
 CALLS: Final = "calls"
 SCRIPT: Final = "script"
 
 
 def start(memory_bytes: int) -> socket.socket:
-    """Fork the server, and return the worker's end. Call before anything secret is in memory."""
+    """Fork the server and return the worker's end. Call before any secret is in memory."""
     ours, theirs = socket.socketpair()
     parent_pid = os.getpid()
     if os.fork() == 0:
@@ -71,7 +71,7 @@ def _serve(control: socket.socket, parent_pid: int, memory_bytes: int) -> None:
 
 
 def preload() -> None:
-    """Import what programs may import: there is no disk afterwards, and nothing more to find."""
+    """Import the modules that programs may import, because there is no disk afterwards."""
     for name in MODULES:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -81,7 +81,7 @@ def preload() -> None:
 
 
 class _Server:
-    """The server's state: the processes of the completion that is tested."""
+    """The server's state: the processes of the current completion."""
 
     def __init__(
         self, control: socket.socket, null: int, used_bytes: int, memory_bytes: int
@@ -142,13 +142,13 @@ class _Server:
             work()
         except SystemExit as ending:
             os._exit(ending.code if isinstance(ending.code, int) else 1)
-        except BaseException:  # noqa: BLE001  it is over, whatever it was
+        except BaseException:  # noqa: BLE001  the process exits in any case
             os._exit(1)
         finally:
             os._exit(0)
 
     def end(self) -> None:
-        """Kill the processes, and send the worker how each ended: its signal and its time."""
+        """Kill the processes, and send the worker the signal and the time with which each ended."""
         ended = []
         for pid in self._pids:
             with contextlib.suppress(ProcessLookupError):
@@ -165,7 +165,7 @@ def _check(worker: Channel, code: Channel) -> None:
 
 
 def _empty_file() -> int:
-    """Return a file that no folder has."""
+    """Return a file without a name in any folder."""
     if sys.platform == "linux":
         return os.memfd_create("text")
     with tempfile.TemporaryFile() as file:

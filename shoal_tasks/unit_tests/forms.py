@@ -1,4 +1,4 @@
-"""Unit tests in the forms in which data sets publish them, read into one of three kinds. Pure.
+"""Unit tests in the formats of published data sets, parsed into one of three kinds. Pure.
 
     test = "def check(candidate): …", entry_point = "add"                  a program (HumanEval)
     test_list = ["assert add(1, 2) == 3", …], test_setup_code, …          a program (MBPP)
@@ -7,7 +7,7 @@
     test_cases = [{"input": "1 2", "output": "3"}, …]                      scripts
     public_tests = {"input": […], "output": […]}, private_tests, …         scripts (CodeContests)
 
-A form is recognised by what a column holds; its name only says where to look first.
+A format is recognised by a column's content; the column's name only decides what is tried first.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ CALLS: Final = "calls"
 SCRIPT: Final = "script"
 
 TESTS_COLUMN: Final = "tests"
-"""The column of a rows file in which the tests stand as `read_tests` returns them."""
+"""The column of a rows file with the tests, as returned by `read_tests`."""
 SOLUTION_COLUMN: Final = "solution"
-"""The column of a rows file with a published solution; it may be missing."""
+"""The column of a rows file with a reference solution; it may be missing."""
 
 MAX_TESTS_BYTES: Final = 8 << 20
-"""Most that one row's tests may be, as JSON."""
+"""Maximum size of one row's tests, as JSON."""
 
 _TESTS: Final = (
     ("input_output",),
@@ -48,7 +48,7 @@ _TESTS: Final = (
     ("assertions",),
     ("reward_model.ground_truth",),
 )
-"""Columns that hold tests, the first found is read; those of one line are read together."""
+"""Columns with tests: the first entry found is read; the columns of one entry are combined."""
 _ENTRIES: Final = ("entry_point", "fn_name", "func_name", "function_name")
 _SOLUTIONS: Final = (
     "canonical_solution",
@@ -73,20 +73,20 @@ USED_COLUMNS: Final = (
     *(name for names in _TESTS for name in names),
     *(*_ENTRIES, *_SOLUTIONS, *_SETUPS, "metadata"),
 )
-"""Columns that are read, if they are there, in addition to the question."""
+"""Columns that are read, if present, in addition to the question."""
 KEYS: Final = ("tests", "entry_point", "solution")
 """Keys of a task file that name such columns."""
 _PYTHON_3: Final = 3
-"""The number of Python 3 among the languages of CodeContests."""
+"""The number of Python 3 among CodeContests' languages."""
 
 
 def read_tests(
     columns: Mapping[str, JsonValue], named: Mapping[str, str], where: str
 ) -> dict[str, JsonValue]:
-    """Return a row's tests: `kind` and what it needs.
+    """Return a row's tests: `kind`, and the fields of that kind.
 
-    `named` are the columns that a task file names, by its keys ``tests``, ``entry_point`` and
-    ``solution``. Raises `FamilyError` with what is not understood.
+    `named` are the columns that a task file names by its keys ``tests``, ``entry_point`` and
+    ``solution``. Raises `FamilyError` that names what was not understood.
     """
     values = _values_of(columns, named, where)
     entry = _entry(columns, named)
@@ -115,7 +115,9 @@ def code_row(
     """
     tests = read_tests(columns, named, where)
     if (size := len(json.dumps(tests))) > MAX_TESTS_BYTES:
-        raise FamilyError(f"{where}: its tests are {size:,} bytes, at most {MAX_TESTS_BYTES:,}")
+        raise FamilyError(
+            f"{where}: its tests have {size:,} bytes; at most {MAX_TESTS_BYTES:,} fit"
+        )
     row: dict[str, JsonValue] = {TESTS_COLUMN: tests}
     if solution := read_solution(columns, named):
         row[SOLUTION_COLUMN] = solution
@@ -123,14 +125,14 @@ def code_row(
 
 
 def question_column(columns: Mapping[str, JsonValue], named: str) -> str:
-    """Return the column that holds the question: `named`, or else one with a usual name."""
+    """Return the column with the question: `named`, otherwise one with a common name."""
     if named in columns:
         return named
     return next((name for name in _QUESTIONS if name in columns), named)
 
 
 def read_solution(columns: Mapping[str, JsonValue], named: Mapping[str, str]) -> str:
-    """Return the row's published solution, the first in Python; empty where there is none."""
+    """Return the row's reference solution, the first in Python; empty if there is none."""
     names = (named["solution"],) if "solution" in named else _SOLUTIONS
     for name in names:
         value = _from_json(look_up(columns, name))
@@ -151,7 +153,7 @@ def read_solution(columns: Mapping[str, JsonValue], named: Mapping[str, str]) ->
 
 
 def look_up(columns: Mapping[str, JsonValue], name: str) -> JsonValue:
-    """Return a column; a dotted name reads within one."""
+    """Return a column; a dotted name selects a part of one."""
     if name in columns:
         return columns[name]
     value: JsonValue = dict(columns)
@@ -173,12 +175,12 @@ def _values_of(
     known = f"no column {named['tests']!r}" if "tests" in named else "no tests in a known column"
     raise FamilyError(
         f"{where} has {known}, but {', '.join(map(repr, columns))}: "
-        'name the one that holds them, tests = "…"'
+        'name the column with the tests, tests = "…"'
     )
 
 
 def _from_json(value: JsonValue) -> JsonValue:
-    """Return what a text of JSON holds; any other value unchanged."""
+    """Parse a text that contains JSON; return any other value unchanged."""
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         try:
             found: JsonValue = json.loads(value)
@@ -201,7 +203,7 @@ def _entry(columns: Mapping[str, JsonValue], named: Mapping[str, str]) -> str:
 
 
 def _prompt(columns: Mapping[str, JsonValue]) -> str:
-    """Return the Python that a row's code begins with, where its prompt is that."""
+    """Return the Python code that a row's solution begins with, if its prompt is Python."""
     text = columns.get("prompt")
     return text if isinstance(text, str) and is_python(text) else ""
 
@@ -223,7 +225,7 @@ def _program(
     except (SyntaxError, ValueError, RecursionError) as error:
         line = getattr(error, "text", None) or text
         raise FamilyError(
-            f"{where}: its tests are no Python: {error}: {line.strip()[:80]!r}"
+            f"{where}: its tests are not Python: {error}: {line.strip()[:80]!r}"
         ) from None
     prompt = _prompt(columns)
     names, imports = _wanted(trees, program(prompt, solution, entry) if solution else "")
@@ -239,10 +241,10 @@ def _program(
 
 
 def _wanted(trees: Sequence[ast.Module], solution: str) -> tuple[set[str], list[str]]:
-    """Return the names that tests take from the code, and the lines that import what they use.
+    """Return the names that tests take from the code, and the import lines that they need.
 
-    If there is a solution, that is what it defines and imports. A completion's own `len`, `math` or
-    helper function must not change what a test means.
+    With a reference solution, these are its definitions and imports. A completion's own `len`,
+    `math` or helper function must not change the meaning of a test.
     """
     used: set[str] = set()
     own: set[str] = set()
@@ -274,7 +276,7 @@ def _nodes(trees: Iterable[ast.Module]) -> Iterator[ast.AST]:
 
 
 def _top_level(text: str) -> tuple[set[str], dict[str, str]]:
-    """Return the names that a program defines at its top, and the line that imports each other."""
+    """Return the names defined at a program's top level, and the import line of each other name."""
     defined: set[str] = set()
     imports: dict[str, str] = {}
     try:
@@ -301,11 +303,11 @@ _MODULES: Final = (
     "heapq", "itertools", "json", "math", "numpy", "operator", "random", "re", "statistics",
     "string", "sys", "typing",
 )  # fmt: skip
-"""Modules that tests without a solution may use without importing them."""
+"""Modules that tests without a solution may use without an import."""
 
 
 def _cases(value: JsonValue, entry: str, where: str) -> tuple[list[JsonValue], str]:
-    """Return inputs with outputs, and the function that they are of; empty for a script."""
+    """Return inputs with outputs, and the name of their function; empty for a script."""
     value = _from_json(value)
     if isinstance(value, dict) and isinstance(value.get("test_cases"), list):
         value = value["test_cases"]
@@ -334,8 +336,8 @@ def _cases(value: JsonValue, entry: str, where: str) -> tuple[list[JsonValue], s
             found.append([one["input"], one[names[0]], False])
         return found, function
     raise FamilyError(
-        f"{where}: its tests are of no known form; they are a Python text, a list of assertions, "
-        "or inputs with outputs"
+        f"{where}: its tests have no known format; use Python text, a list of assertions, or "
+        "inputs with outputs"
     )
 
 
@@ -343,7 +345,7 @@ _OUTPUTS: Final = ("output", "expected_output")
 
 
 def _call(case: JsonValue, where: str) -> JsonValue:
-    """Return positional and named arguments, what is expected, and whether it may be wrapped."""
+    """Return positional and named arguments, the expected value, and whether it may be wrapped."""
     assert isinstance(case, list)
     given, expected, is_of_apps = case
     if isinstance(given, dict):
@@ -369,7 +371,7 @@ def _script(case: JsonValue, where: str) -> JsonValue:
         if not isinstance(value, str):
             raise FamilyError(
                 f"{where}: a test's input is {json.dumps(value)[:60]}, not a text, and no function "
-                'is named; entry_point = "…" names the column that has it'
+                'is named; set entry_point = "…" to the column with its name'
             )
         texts.append(value)
     return list(texts)

@@ -1,8 +1,8 @@
-"""Proxies, in the tests' process, of functions, classes and objects of the tested code.
+"""Proxies, in the tests' process, of the tested code's functions, classes and objects.
 
-The rule is that no value that a test compares with goes to the tested code. So ``==`` of a foreign
-object is identity, whatever its class says; it has no arithmetic; and an object that a function
-returned, rather than the test made, takes no arguments.
+No value that a test compares with is ever sent to the tested code. Therefore ``==`` of a foreign
+object is identity, whatever its class defines, it supports no arithmetic, and an object that was
+returned by the code, rather than created by the test, accepts no arguments.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from shoal_tasks.unit_tests.values import Handle, ValueRefusedError
 
 
 class Objects:
-    """Makes the proxies of one run of tests."""
+    """Creates the proxies of one run of tests."""
 
     def __init__(self) -> None:
         self.calls: RemoteCalls | None = None
-        """Set once, before anything is made."""
+        """Set once, before the first proxy is created."""
         self._classes: dict[str, type] = {}
 
     def make(self, handle: Handle) -> Any:
-        """Return the proxy of an object. Raises `ValueRefusedError` for what tests cannot use."""
+        """Return the proxy of an object. Raises `ValueRefusedError` if tests cannot use it."""
         assert self.calls is not None
         match handle.kind:
             case "function":
@@ -50,14 +50,14 @@ class Objects:
 
 
 def _module(name: str) -> Any:
-    """Return a module that the tested code imported, as this process has it."""
+    """Return this process's own version of a module that the tested code imported."""
     if name not in sys.modules or name.startswith("shoal"):
         raise ValueRefusedError(f"the tests cannot use the module {name}")
     return importlib.import_module(name)
 
 
 class RemoteFunction(Proxy):
-    """A function of the tested code: it can be called."""
+    """A callable function of the tested code."""
 
     def __init__(self, calls: RemoteCalls, handle: Handle) -> None:
         self._shoal_calls, self._shoal_handle = calls, handle
@@ -89,7 +89,7 @@ class RemoteIterator(Proxy):
 
 
 class RemoteObject(Proxy):
-    """An object of the tested code: of a class that the tests use, or of one unknown to them."""
+    """An object of the tested code, with a class that the tests use or do not know."""
 
     _shoal_calls: RemoteCalls
     _shoal_is_made_here = False
@@ -154,7 +154,7 @@ class RemoteObject(Proxy):
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        # Two objects of a class that the tests use: what `==` means is part of what is tested.
+        # For two objects of a class that the tests use, `==` is part of the tested behaviour.
         is_pair = type(self) is type(other) is not RemoteObject
         return is_pair and bool(self._shoal_calls.request("eq", self, other))
 
@@ -185,7 +185,7 @@ for _operation in ("lt", "le", "gt", "ge", "add", "sub", "mul", "truediv", "and"
 
 
 class _RemoteClass(Proxy, type):
-    """The class of `_remote_class`: to call one makes an object over there."""
+    """The metaclass of `_remote_class`: calling a class creates an object over there."""
 
     _shoal_calls: RemoteCalls
 
@@ -214,8 +214,8 @@ def _bind(kind: type, calls: RemoteCalls, handle: Handle) -> Any:
 
 
 def describe(value: Any) -> tuple[str, str, str]:
-    """Return what the tested code may know of an object of the tests: functions can be called."""
+    """Describe an object of the tests to the tested code: it can only call functions."""
     if not callable(value):
         name = type(value).__name__
-        raise ValueRefusedError(f"the tests hand an object of {name!r} to the code")
+        raise ValueRefusedError(f"the tests pass an object of {name!r} to the code")
     return "function", getattr(value, "__name__", type(value).__name__), ""

@@ -1,7 +1,7 @@
-"""Compares what a script printed with what a test expects. Pure.
+"""Compares a script's output with the expected output. Pure.
 
-White space at the end of lines and empty lines at the end do not count, nor how many spaces there
-are between fields. A field that the test states with a decimal point may be off by one millionth.
+Trailing white space, empty lines at the end and the number of spaces between fields are ignored. A
+field that the test writes with a decimal point may differ by one millionth.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SHOWN_CHARS: Final = 60
 
 
 def difference(printed: bytes, expected: str) -> str:
-    """Return the first line that differs, for people; empty where none does."""
+    """Describe the first line that differs; empty if none does."""
     found, wanted = _lines(printed.decode(errors="replace")), _lines(expected)
     for number, (one, other) in enumerate(zip(found, wanted, strict=False), start=1):
         if not _are_equal(one, other):

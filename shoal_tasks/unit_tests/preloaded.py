@@ -1,4 +1,4 @@
-"""The modules that tested code may import: the same on every machine. Pure."""
+"""The modules that tested code may import, the same on every machine. Pure."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ MODULES: Final = (
 
 )
 # fmt: on
-"""Modules of the standard library that need no disk once they are loaded, and numpy. One that is
-missing on a machine is left out."""
+"""Modules of the standard library that need no disk once they are loaded, and numpy. A module that
+is missing on a machine is skipped."""

@@ -1,11 +1,11 @@
-"""Calls between the process of the tests and that of the tested code, in both directions.
+"""Calls between the process of the tests and the process of the tested code, in both directions.
 
     request {"op", "v": [target, arguments, keywords]} ─▶ reply {"v": [result, changed values …],
                                                                 "o": which request's value each is}
                                                         └▶ or {"e": name, "b": base, "v": [args]}
 
-While one side waits for a reply it serves the other's requests, so a test may hand a function to
-the tested code. Arguments are copied, and changes of a copy are written back into the original.
+While a process waits for a reply, it serves the other's requests, so a test may pass a function to
+the tested code. Arguments are copied, and changes to a copy are written back into the original.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LINE: Final = "_shoal_line"
 
 
 def line_of(error: BaseException) -> str:
-    """Return one line about an error: what the other process says of it, where it came from it."""
+    """Return one line about an error: the other process's text if it raised the error there."""
     if isinstance(line := error.__dict__.get(_LINE), str) and line:
         return line
     try:
@@ -37,20 +37,20 @@ def line_of(error: BaseException) -> str:
 
 
 def exception_class(name: str, base: str) -> type[Exception]:
-    """Return a new exception, derived from a builtin one by its name."""
+    """Return a new exception class, derived from a builtin one by its name."""
     found = getattr(builtins, base, None)
     is_good = isinstance(found, type) and issubclass(found, Exception)
     return type(name, (found if is_good else Exception,), {})  # type: ignore[arg-type]
 
 
 class Proxy:
-    """Base of what stands for an object of the other process."""
+    """Base class of proxies for objects of the other process."""
 
     _shoal_handle: Handle
 
 
 class RemoteCalls:
-    """One process's side."""
+    """One process's end of the calls."""
 
     def __init__(
         self,
@@ -62,15 +62,18 @@ class RemoteCalls:
         *,
         serves_exports_only: bool = False,
     ) -> None:
-        """`operations` are what the other side may ask for. `describe` returns kind, name and
-        detail of an object that is not copied, or raises `ValueRefusedError`. `line_of` returns one
-        line about an error, for people. `serves_exports_only`: the other side may use nothing but
-        objects that it was handed."""
+        """Set up one end.
+
+        `operations` are those that the other process may request. `describe` returns kind, name and
+        detail of an object that is passed by reference, or raises `ValueRefusedError`. `line_of`
+        returns one readable line about an error. With `serves_exports_only`, the other process may
+        use only objects that were passed to it.
+        """
         self.channel = channel
         self.shared: dict[str, type] = {}
-        """Classes whose objects are copied, by the name that both sides know."""
+        """Classes whose objects are copied, by the name that both processes know."""
         self.exceptions: dict[str, type[Exception]] = {}
-        """Exceptions that are no builtin, by name."""
+        """Exceptions that are not builtin, by name."""
         self._operations, self._describe, self._make_proxy = operations, describe, make_proxy
         self._line_of = line_of
         self._serves_exports_only = serves_exports_only
@@ -79,7 +82,7 @@ class RemoteCalls:
         self._proxies: dict[int, Any] = {}
 
     def request(self, operation: str, target: Any, *arguments: Any, **keywords: Any) -> Any:
-        """Return the result of an operation of the other side, or raise its exception.
+        """Return the result of an operation in the other process, or raise its exception.
 
         Raises `ChannelClosed`, `ValueRefusedError`.
         """
@@ -91,20 +94,20 @@ class RemoteCalls:
         return self._read_reply(reply, encoder.objects)
 
     def serve(self, message: dict[str, Any]) -> None:
-        """Do what the other side asks for, and reply."""
+        """Perform an operation that the other process requested, and reply."""
         changeable: list[tuple[int, Any]] = []
         try:
             decoder = Decoder(message.get("v"), self._resolve, self.shared)
             target, arguments, keywords = decoder.values()
             if self._serves_exports_only and not self._is_exported(target):
-                raise ValueRefusedError("nothing that was handed over")
+                raise ValueRefusedError("an object that was not passed")
             changeable = decoder.changeable()
             function = self._operations[message["op"]]
             result = function(target, *arguments, **keywords)
             reply = self._reply(result, changeable)
         except (*_NEVER_RAISED, ChannelClosed):
             raise
-        except BaseException as error:  # noqa: BLE001  the other side's business
+        except BaseException as error:  # noqa: BLE001  it is raised in the other process
             reply = self._error(error)
         self.channel.send(reply)
 

@@ -1,9 +1,9 @@
-"""The worker's side: has a completion tested by the fork server's processes, and reads the verdict.
+"""The worker's end: has the fork server's processes test a completion, and reads the verdict.
 
     one completion ─▶ fork ─▶ wait for a verdict, the end, or a limit ─▶ kill ─▶ `Outcome`
 
-A verdict counts only if no process used up its time or its output. Processor time decides, not the
-clock. A process that uses none for a while waits for something that never comes.
+A verdict counts only if no process exceeded its time or its output. Processor time is measured, not
+wall time, and a process that uses none for a while is taken to wait forever.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from shoal_tasks.unit_tests.outputs import difference
 from shoal_wire.framing import FrameDecoder, FrameError, encode_frame
 
 IDLE_SECONDS: Final = 3.0
-"""Wall time without any processor time after which a process waits in vain."""
+"""Wall time without processor time after which a process is taken to wait forever."""
 _POLL_SECONDS: Final = 0.25
 _STIRS: Final = 0.0005
-"""Processor time, seconds, that a process which does anything uses in that time."""
+"""Minimum processor time, in seconds, of an active process in that interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Outcome:
     """The result of one completion's tests."""
 
     error: str
-    """Why a test fails, in one line; empty where all pass."""
+    """Why a test fails, in one line; empty if all pass."""
     timed_out: bool = False
     cpu_seconds: float = 0.0
     """Processor time of all its processes."""
@@ -49,12 +49,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ended:
-    """The end of the processes of one fork."""
+    """How the processes of one fork ended."""
 
     message: dict[str, Any] | None
-    """Their report; None if they ended before."""
+    """Their report; None if they ended first."""
     why: str
-    """The limit of time or of waiting that they met; empty for none."""
+    """The limit of time or of waiting that they exceeded; empty if none."""
     codes: Sequence[int]
     cpu_seconds: Sequence[float]
     output: bytes
@@ -64,22 +64,22 @@ class _Ended:
 class TestRunner:
     """Tests completions, one at a time."""
 
-    __test__ = False  # it is no test of pytest's
+    __test__ = False  # not a test class of pytest
 
     def __init__(self, control: socket.socket) -> None:
-        """`control` is the worker's end of `fork_server.start`."""
+        """`control` is the worker's end, returned by `fork_server.start`."""
         self._control = control
         try:
             rows = json.loads(control.recv(PIECE_BYTES))
         except (OSError, ValueError):
             raise WorkerUnavailable("the process that runs tests does not start") from None
         self.layers = tuple(Layer(**{**row, "name": f"code_{row['name']}"}) for row in rows)
-        """State of the sandbox's layers around tested code."""
+        """State of the sandbox layers around tested code."""
 
     def run(self, tests: dict[str, Any], code: str, seconds: float) -> Outcome:
         """Test a completion's code within `seconds` of processor time.
 
-        Raises `WorkerUnavailable`: the fork server is gone.
+        Raises `WorkerUnavailable`: the fork server has ended.
         """
         if not code.strip():
             return Outcome(error="the completion has no code")
@@ -114,7 +114,7 @@ class TestRunner:
 
     def _fork(self, kind: str, job: dict[str, Any], seconds: float) -> _Ended:
         try:
-            # Not send(): the sandbox refuses it, and writing to a descriptor is left.
+            # Not send(), which the sandbox refuses; writing to a descriptor is allowed.
             os.write(self._control.fileno(), f"{kind} {math.ceil(seconds) + 1}\n".encode())
             reply, descriptors, _, _ = socket.recv_fds(self._control, PIECE_BYTES, 2)
             channel, output = descriptors
@@ -131,7 +131,7 @@ class TestRunner:
         return _Ended(message=message, why=why, codes=codes, cpu_seconds=times, output=printed)
 
     def _end(self) -> list[Any]:
-        """End the processes of this fork, and return how each ended and its time."""
+        """Kill the processes of this fork, and return how each ended and its time."""
         try:
             os.write(self._control.fileno(), b"end\n")
             found: list[Any] = json.loads(os.read(self._control.fileno(), PIECE_BYTES))
@@ -143,7 +143,7 @@ class TestRunner:
 def _exchange(
     channel: int, job: dict[str, Any], pids: Sequence[int], seconds: float
 ) -> tuple[dict[str, Any] | None, str]:
-    """Send a job, and wait for one message. Returns it, and which limit of the clock was met."""
+    """Send a job and wait for one message. Return it, and the wall-time limit that was exceeded."""
     os.set_blocking(channel, False)
     rest = memoryview(encode_frame(json.dumps(job).encode("ascii"), max_bytes=MAX_FRAME_BYTES))
     decoder = FrameDecoder(max_bytes=MAX_FRAME_BYTES)
@@ -170,24 +170,24 @@ def _exchange(
         if not times or sum(times) > used + _STIRS:
             used, stirred = sum(times), now
         if max(times, default=0.0) > seconds:
-            return None, ""  # their end tells how much they took
+            return None, ""  # their exit status gives the time used
         if now - stirred > IDLE_SECONDS:
-            return None, "it waits for what never comes"
+            return None, "it waits for something that never happens"
         if now > deadline:
             return None, f"it takes more than {test_wall_seconds(seconds):.0f} s"
 
 
 def _cpu_seconds(pids: Sequence[int]) -> list[float]:
-    """Return each process's processor time so far; empty where that cannot be known."""
+    """Return each process's processor time so far; empty if that is unknown."""
     try:
-        # The clock of a process, as clock_getcpuclockid(3) numbers it.
+        # The clock id of a process, as numbered by clock_getcpuclockid(3).
         return [time.clock_gettime((~pid << 3) | 2) for pid in pids]
     except OSError:
         return []
 
 
 def _limit_met(ended: _Ended, seconds: float) -> str | None:
-    """Return which limit of time the processes met; None for none."""
+    """Return the time limit that the processes exceeded; None if none."""
     if ended.why:
         return ended.why
     if any(used >= seconds for used in ended.cpu_seconds):

@@ -1,4 +1,4 @@
-"""Finds the Python in a completion, and joins it with the beginning that it was given. Pure.
+"""Extracts the Python code of a completion, and combines it with the task's prompt. Pure.
 
 "… ```python … ``` …" ──code_in──▶ code ──program──▶ prompt and code as one text of Python
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Final
 
 MAX_CODE_CHARS: Final = 64 * 1024
-"""A longer program is wrong: nothing runs it."""
+"""A longer program is never run and counts as wrong."""
 
 _FENCE: Final = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n`]*\n", re.MULTILINE)
 _PYTHON: Final = frozenset({"python", "py", "python3", "python2", "py3", ""})
@@ -21,7 +21,7 @@ _END_OF_THOUGHT: Final = "</think>"
 
 
 def fences(text: str) -> Iterator[tuple[str, int, int]]:
-    """Yield language, start and end of each fenced block that is closed, in order."""
+    """Yield language, start and end of each closed fenced block, in order."""
     position = 0
     while (opening := _FENCE.search(text, position)) is not None:
         mark = opening[1]
@@ -34,9 +34,9 @@ def fences(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def unread_around_code(text: str) -> tuple[tuple[int, int], ...] | None:
-    """Return the character ranges around the only Python block, with its fences left in.
+    """Return the character ranges outside the only Python block; its fences count as inside.
 
-    None where there are several: which of them runs depends on what they define.
+    None if there are several blocks: which of them runs depends on what they define.
     """
     spans = [(first, last) for language, first, last in fences(text) if language in _PYTHON]
     if len(spans) > 1:
@@ -50,10 +50,10 @@ def unread_around_code(text: str) -> tuple[tuple[int, int], ...] | None:
 
 
 def code_span(text: str, entry: str = "") -> tuple[int, int]:
-    """Return where the code of a completion stands.
+    """Return the start and end of a completion's code.
 
-    That is the last Python block that defines `entry`, or the last Python block, or all that
-    follows the thoughts where there is no block.
+    It is the last Python block that defines `entry`, otherwise the last Python block, otherwise
+    everything after the thinking section.
     """
     start = text.rfind(_END_OF_THOUGHT)
     start = start + len(_END_OF_THOUGHT) if start >= 0 else 0
@@ -70,21 +70,21 @@ def code_span(text: str, entry: str = "") -> tuple[int, int]:
 
 
 def code_in(text: str, entry: str = "") -> str:
-    """Return the code of a completion, dedented if it is a block; empty if it is too long."""
+    """Return a completion's code, dedented if it is a block; empty if it is too long."""
     first, last = code_span(text, entry)
     code = text[first:last].strip("\n")
     return code if len(code) <= MAX_CODE_CHARS else ""
 
 
 def root_of(entry: str) -> str:
-    """Return the name that an entry point begins with: `Solution` of `Solution().twoSum`."""
+    """Return the first name of an entry point: `Solution` for `Solution().twoSum`."""
     return re.split(r"\W", entry, maxsplit=1)[0]
 
 
 def program(prompt: str, code: str, entry: str) -> str:
-    """Return the text to run: code that is whole, or the body that continues `prompt`.
+    """Return the text to run: complete code, or the body that continues `prompt`.
 
-    Call it where it may fail: a parser has limits of its own.
+    Parsers have limits of their own, so call it where an exception is handled.
     """
     if not prompt:
         return textwrap.dedent(code)
@@ -95,12 +95,12 @@ def program(prompt: str, code: str, entry: str) -> str:
         joined = f"{prompt.rstrip()}\n{body}"
         if _compiles(joined):
             return joined
-    # A prompt may end in the middle of a line.
+    # A prompt may end within a line.
     return prompt + code if _compiles(prompt + code) else f"{prompt}\n{whole}"
 
 
 def is_python(text: str) -> bool:
-    """Return whether a text parses as Python with at least one statement that defines something."""
+    """Return whether a text parses as Python with at least one definition."""
     tree = _parsed(text)
     kinds = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign)
     return tree is not None and any(isinstance(node, kinds) for node in tree.body)

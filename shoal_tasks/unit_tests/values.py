@@ -1,13 +1,14 @@
-"""Values that travel between the process of the tests and that of the tested code. Pure.
+"""Values sent between the process of the tests and the process of the tested code. Pure.
 
     objects ──Encoder──▶ {"n": [node, …], "r": [element, …]} ──JSON──▶ Decoder ──▶ equal objects
 
 An element is a scalar, or ``[number]`` of a node. A node is ``[tag, …]``. The table is flat, so
-depth, cycles and shared parts cost nothing. Only builtin types, some of the standard library and
-arrays of numpy are copied, always to the exact type: a subclass that redefines ``__eq__`` arrives
-as its plain base. Anything else is a `Handle` that only its owner can use.
+depth, cycles and shared parts need no special case. Only builtin types, some of the standard
+library and numpy arrays are copied, always to the exact type: an instance of a subclass that
+redefines ``__eq__`` arrives as its plain base. Anything else is a `Handle` that only its owner can
+use.
 
-Nothing here unpickles: a decoder builds what the tags below name, and no more.
+Nothing here unpickles: a decoder builds only what the tags below name.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 Element = Any
-"""A scalar as JSON has it, or a list with the number of a node."""
+"""A JSON scalar, or a list with the number of a node."""
 Table = dict[str, Any]
 
 _INLINE_INT: Final = 1 << 62
@@ -39,32 +40,32 @@ _TYPES: Final[Mapping[str, type]] = {
     if isinstance(one, type)
     and (one in _SCALARS or one in _CONTAINERS or issubclass(one, Exception))
 }
-"""Classes that are copied by name. Not `type`, nor others that make what is not copied."""
+"""Classes that are copied by name. Not `type`, nor others whose objects cannot be copied."""
 
 
 class ValueRefusedError(TypeError):
-    """A value that cannot travel, or bytes that are none."""
+    """The value cannot be sent, or the bytes do not encode one."""
 
 
 class Handle:
-    """A reference to an object of the other process, which keeps it under a number."""
+    """A reference to an object of the other process, which stores it under a number."""
 
     def __init__(self, number: int, kind: str, name: str, detail: str = "") -> None:
         self.number, self.kind, self.name, self.detail = number, kind, name, detail
 
 
 def _is_a(kind: type, *bases: type) -> bool:
-    # Not isinstance: an object may lie about its __class__.
+    # Not isinstance: an object can fake its __class__.
     return issubclass(kind, bases)
 
 
 class Encoder:
-    """One table of values. `export` returns what stands for an object that is not copied."""
+    """One table of values. `export` encodes an object that is passed by reference."""
 
     def __init__(
         self, export: Callable[[Any], list[Any]], shared: Mapping[str, type] | None = None
     ) -> None:
-        """`shared` are classes that both sides know by name: their objects are copied."""
+        """`shared` are classes that both processes know by name: their objects are copied."""
         self._export = export
         self._shared = shared or {}
         self._nodes: list[Any] = []
@@ -74,7 +75,7 @@ class Encoder:
         """The object of each node."""
 
     def table(self, roots: Iterable[Any]) -> Table:
-        """Return the roots as a table. Raises `ValueRefusedError`."""
+        """Encode the roots as a table. Raises `ValueRefusedError`."""
         elements = [self._element(root) for root in roots]
         while self._pending:
             number, value = self._pending.pop()
@@ -82,7 +83,7 @@ class Encoder:
         return {"n": self._nodes, "r": elements}
 
     def number_of(self, value: Any) -> int | None:
-        """Return the number of an object's node; None where it has none."""
+        """Return the number of an object's node; None if it has none."""
         return self._seen.get(id(value))
 
     def _element(self, value: Any) -> Element:
@@ -137,7 +138,7 @@ class Encoder:
             return ["set", self._elements(set.__iter__(value))]
         if _is_a(kind, frozenset):
             return ["frozenset", self._elements(frozenset.__iter__(value))]
-        # An ordered one keeps its order beside the dictionary.
+        # An ordered one keeps its order in addition to the dictionary.
         items_of = OrderedDict.items if _is_a(kind, OrderedDict) else dict.items
         pairs = self._elements(one for pair in items_of(value) for one in pair)
         if _is_a(kind, Counter):
@@ -171,7 +172,7 @@ def _scalar(value: Any, kind: type) -> list[Any]:
 
 
 def _library_value(value: Any, kind: type) -> list[Any] | None:
-    """Return the node of a value of the standard library or numpy; None if it is none."""
+    """Return the node of a standard-library or numpy value; None if it is neither."""
     if kind is range:
         return ["range", hex(value.start), hex(value.stop), hex(value.step)]
     if kind is slice or value is Ellipsis or value is NotImplemented:
@@ -196,7 +197,7 @@ def _library_value(value: Any, kind: type) -> list[Any] | None:
 
 
 class Decoder:
-    """Builds the values of one table. Whatever is wrong with it raises `ValueRefusedError`."""
+    """Builds the values of one table. Raises `ValueRefusedError` for anything malformed."""
 
     def __init__(
         self,
@@ -205,8 +206,8 @@ class Decoder:
         shared: Mapping[str, type] | None = None,
         existing: Mapping[int, Any] | None = None,
     ) -> None:
-        """`resolve` returns the object that a foreign node stands for. `existing` are mutable
-        objects, by node, that are given the node's content in place."""
+        """`resolve` returns the object of a foreign node. `existing` maps nodes to mutable objects
+        that receive the node's content in place."""
         nodes = table.get("n") if isinstance(table, dict) else None
         roots = table.get("r") if isinstance(table, dict) else None
         if not isinstance(nodes, list) or not isinstance(roots, list):
@@ -227,7 +228,7 @@ class Decoder:
             while self._to_fill:
                 number, value = self._to_fill.pop()
                 if isinstance(value, set | dict):
-                    sets.append((number, value))  # last: their keys must be whole to be hashed
+                    sets.append((number, value))  # last: their keys must be complete to be hashed
                     self._touch(number)
                 else:
                     self._fill(number, value)
@@ -238,11 +239,11 @@ class Decoder:
         except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
             raise ValueRefusedError(f"not a value: {error}") from None
         except RecursionError:
-            raise ValueRefusedError("a value nested too deeply") from None
+            raise ValueRefusedError("a value is nested too deeply") from None
         return roots
 
     def changeable(self) -> list[tuple[int, Any]]:
-        """Return the values that can be changed in place, each with its node's number."""
+        """Return the mutable values, each with its node's number."""
         tags = {*_EMPTY, "object", "bytearray", "array"}
         return [(n, value) for n, value in self._built.items() if self._nodes[n][0] in tags]
 
@@ -314,7 +315,7 @@ class Decoder:
 
     @staticmethod
     def _fill_later(value: Any, state: dict[str, Any]) -> None:
-        # The very dictionary: it may be filled after this.
+        # The same dictionary object, which may be filled later.
         value.__dict__ = state
 
 
@@ -364,7 +365,7 @@ def _array(dtype: str, shape: list[int] | None, data: str) -> Any:
 
 
 def _in_place(existing: Any, value: Any) -> Any:
-    """Return the value, or the existing one with its content."""
+    """Return the value, or the existing object with the value's content."""
     if type(existing) is bytearray and type(value) is bytearray:
         existing[:] = value
         return existing
