@@ -1,1 +1,1 @@
-"""OpenEnv's wire, spoken by a small client: a server of the operator's own as a task family."""
+"""A small OpenEnv client: a server chosen by the operator as a task family."""

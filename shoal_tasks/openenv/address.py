@@ -1,4 +1,4 @@
-"""The address of an OpenEnv server, as a task file states it. Pure."""
+"""The address of an OpenEnv server, as written in a task file. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 from shoal_tasks.errors import FamilyError
 
 _ENCRYPTED: Final = {"ws": False, "http": False, "wss": True, "https": True}
-"""The schemes, and whether each is encrypted. OpenEnv serves HTTP and its WebSocket at one port."""
+"""The schemes, and whether each is encrypted. OpenEnv serves HTTP and WebSocket at one port."""
 
 PREFIXES: Final = tuple(f"{scheme}://" for scheme in _ENCRYPTED)
-"""Beginnings of a server's name in a task file: `environment = "ws://127.0.0.1:8000"`."""
+"""Prefixes of a server in a task file: `environment = "ws://127.0.0.1:8000"`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class ServerAddress:
     port: int
     is_encrypted: bool
     path: str
-    """The prefix of OpenEnv's own paths, without a slash at its end; usually empty."""
+    """Prefix of OpenEnv's own paths, without a trailing slash; usually empty."""
 
     @property
     def host_header(self) -> str:
@@ -33,7 +33,7 @@ class ServerAddress:
 
 
 def parse_address(text: str) -> ServerAddress:
-    """Return the address that a text states. Raises `FamilyError`, one line."""
+    """Parse an address. Raises `FamilyError`, one line."""
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
@@ -46,7 +46,9 @@ def parse_address(text: str) -> ServerAddress:
         or not text.isprintable()
         or any(mark in text for mark in " ?#@")
     ):
-        raise FamilyError(f"{text!r} is no address of an OpenEnv server, such as ws://HOST:8000")
+        raise FamilyError(
+            f"{text!r} is not the address of an OpenEnv server, such as ws://HOST:8000"
+        )
     is_encrypted = _ENCRYPTED[parts.scheme]
     return ServerAddress(
         host=host,

@@ -1,7 +1,7 @@
-"""One connection to an OpenEnv server: HTTP by h11, the WebSocket by wsproto, bytes by a socket.
+"""A connection to an OpenEnv server: HTTP by h11, WebSocket by wsproto, over a blocking socket.
 
-Every wait has a deadline and everything read a bound. What goes wrong is a `ServerUnavailable`: it
-says nothing about the game that was played, nor about who sent it.
+Every wait has a deadline and every read a limit. All failures are `ServerUnavailable`: they say
+nothing about the game or about the sender of the task.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from shoal_tasks.openenv.messages import (
 from shoal_tasks.turns import MAX_TRANSCRIPT_CHARS
 
 ANSWER_S: Final = SHORT_DEADLINE_S
-"""Longest wait for one answer, and for a connection, in seconds."""
+"""Maximum wait for one reply, and for a connection, in seconds."""
 MAX_ANSWER_BYTES: Final = 16 * MAX_TRANSCRIPT_CHARS
-"""Longest answer: what an environment may say in one game, of which JSON may need twelve bytes for
-a character, and what stands around it."""
+"""Maximum bytes of a reply: the characters of one game, up to twelve bytes each in JSON, and the
+message around them."""
 
 
 class ServerPlace:
-    """A server's address with what a sandbox could no longer look up: its numeric addresses, and
-    the certificates that are trusted."""
+    """A server's address, resolved before the sandbox: its numeric addresses and the trusted
+    certificates."""
 
     def __init__(self, address: ServerAddress, text: str) -> None:
-        """Look the name up. Raises `ServerUnavailable`."""
+        """Resolve the name. Raises `ServerUnavailable`."""
         self.address = address
         self.text = text
         try:
@@ -65,7 +65,7 @@ class ServerPlace:
 
 
 def away(text: str, why: object) -> ServerUnavailable:
-    """Return the error of a server that cannot be used now."""
+    """Return the error for a server that cannot be used now."""
     if isinstance(why, TimeoutError):
         why = "it does not answer in time"
     elif isinstance(why, OSError):
@@ -74,7 +74,7 @@ def away(text: str, why: object) -> ServerUnavailable:
 
 
 class _Bytes:
-    """A connected socket, read up to a deadline and a number of bytes."""
+    """A connected socket with a deadline and a limit of bytes for each reply."""
 
     def __init__(self, place: ServerPlace) -> None:
         """Connect. Raises OSError."""
@@ -99,22 +99,22 @@ class _Bytes:
         raise refused or OSError("it has no address")
 
     def expect(self) -> None:
-        """Begin to wait for an answer: its deadline and its bound are its own."""
+        """Begin a new reply, with a new deadline and limit."""
         self._deadline = time.monotonic() + ANSWER_S
         self._left = MAX_ANSWER_BYTES
 
     def send(self, data: bytes) -> None:
-        """Write all. Raises OSError, past the deadline a TimeoutError."""
+        """Write all of `data`. Raises OSError, or TimeoutError after the deadline."""
         self._socket.settimeout(self._seconds())
         self._socket.sendall(data)
 
     def read(self) -> bytes:
-        """Return what there is; nothing at the end. Raises OSError and `OpenEnvError`."""
+        """Return the available bytes; empty at the end. Raises OSError and `OpenEnvError`."""
         self._socket.settimeout(self._seconds())
         data = self._socket.recv(PIECE_BYTES)
         self._left -= len(data)
         if self._left < 0:
-            raise OpenEnvError(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
+            raise OpenEnvError(f"a reply of more than {MAX_ANSWER_BYTES} bytes")
         return data
 
     def close(self) -> None:
@@ -128,7 +128,7 @@ class _Bytes:
 
 
 def get_json(place: ServerPlace, path: str) -> dict[str, Any]:
-    """Return the JSON object that the server has at a path. Raises `ServerUnavailable`."""
+    """Return the JSON object at a path of the server. Raises `ServerUnavailable`."""
     try:
         line = _Bytes(place)
         try:
@@ -165,10 +165,10 @@ def _get(line: _Bytes, address: ServerAddress, path: str) -> bytes:
 
 
 class Session:
-    """One session: an environment of one's own on the server, until the connection ends."""
+    """One session: a private environment on the server, until the connection ends."""
 
     def __init__(self, place: ServerPlace) -> None:
-        """Connect, and wait a little where all places are taken. Raises `ServerUnavailable`."""
+        """Connect; retry for a while if all sessions are in use. Raises `ServerUnavailable`."""
         self._place = place
         self._line: _Bytes | None = None
         deadline = time.monotonic() + ANSWER_S
@@ -180,7 +180,7 @@ class Session:
             except SessionLimitError:
                 self.close()
                 if time.monotonic() > deadline:
-                    why = "all its sessions are taken: start it with max_concurrent_envs = 4"
+                    why = "all its sessions are in use: start it with max_concurrent_envs = 4"
                     raise away(place.text, why) from None
                 time.sleep(POLL_S)
             except (OSError, ProtocolError, OpenEnvError) as error:
@@ -197,14 +197,15 @@ class Session:
     def step(self, action: dict[str, Any]) -> Observed:
         """Take an action.
 
-        Raises `ServerUnavailable`, after which the session is over; `NotAnActionError` and
-        `EnvironmentRaisedError`, after which it goes on.
+        Raises:
+            ServerUnavailable: the session has ended.
+            NotAnActionError, EnvironmentRaisedError: the session continues.
         """
         return self._asked(step_message(action))
 
     @property
     def is_open(self) -> bool:
-        """True until it has ended."""
+        """True until the session has ended."""
         return self._line is not None
 
     def close(self) -> None:
@@ -221,11 +222,11 @@ class Session:
             raise away(self._place.text, error or "its session has ended") from None
 
     def _knock(self) -> None:
-        """Ask once: a server without a free place says so, and another waits until it is asked."""
+        """Send one request: a server without a free session refuses only then."""
         try:
             self._ask(reset_message(0))
         except ConnectionError:
-            # It ends the connection at once, which may arrive before its words do.
+            # The server closes the connection, possibly before its error message arrives.
             raise SessionLimitError from None
         except (NotAnActionError, EnvironmentRaisedError) as error:
             raise OpenEnvError(f"it cannot be reset: {error}") from None
@@ -254,17 +255,17 @@ class Session:
                 if isinstance(event, Ping):
                     self._line.send(self._talk.send(event.response()))
                 elif isinstance(event, CloseConnection):
-                    raise OpenEnvError("it has closed the session")
+                    raise OpenEnvError("it closed the session")
                 elif isinstance(event, TextMessage):
                     parts.append(event.data)
                     if event.message_finished:
                         return read_answer("".join(parts))
                 elif isinstance(event, Message):
-                    raise OpenEnvError("an answer that is no text")
+                    raise OpenEnvError("a reply that is not text")
             self._receive(self._line)
 
     def _receive(self, line: _Bytes) -> None:
         data = line.read()
         if not data:
-            raise OpenEnvError("it has closed the connection")
+            raise OpenEnvError("it closed the connection")
         self._talk.receive_data(data)

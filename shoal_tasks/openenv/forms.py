@@ -1,13 +1,14 @@
-"""Conversion of a text to an environment's action, and of an observation to a text. Pure.
+"""Conversion of messages to an environment's actions, and of observations to text. Pure.
 
-An environment of OpenEnv publishes a JSON schema for both. A message of the policy becomes
+An OpenEnv environment publishes a JSON schema of both. A message of the policy becomes
 
-    the one required field (or the only field), where it is a text      the message as it is
-    the same, where it is a number or true/false                        the message read as JSON
-    anything else                                                       the message is a JSON object
+    the only required field (or the only field), if that is a text   the message unchanged
+    the same, if it is a number or true/false                        the message parsed as JSON
+    anything else                                                    the message as a JSON object
 
-and an observation becomes its only field's text, or else JSON of all fields, sorted by name. A task
-file may name the field for either. `metadata`, `reward` and `done` are no fields of an observation.
+and an observation becomes the text of its only field, otherwise JSON of all fields, sorted by name.
+A task file may choose the field of either. `metadata`, `reward` and `done` never count as fields of
+an observation.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ _NOT_AN_ACTION_FIELD: Final = frozenset({"metadata"})
 _NOT_SEEN: Final = frozenset({"metadata", "reward", "done"})
 _SCALARS: Final = frozenset({"integer", "number", "boolean"})
 _NOTES: Final = frozenset({"title", "description", "examples", "example", "$comment"})
-"""Keys of a schema that say nothing of what it takes: two builds may differ in them."""
+"""Schema keys without influence on the accepted values: builds may differ in them."""
 _MAX_DEPTH: Final = 32
-"""Deepest schema that is read."""
+"""Maximum nesting of a schema."""
 
 
 class NotAnActionError(ValueError):
-    """A message that is no action of the environment."""
+    """The message is not an action of the environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionForm:
-    """Turns messages into actions."""
+    """Converts messages to actions."""
 
     field: str
-    """The field that a message becomes; empty where a message is a whole JSON object."""
+    """The field that a message becomes; empty if a message is a whole JSON object."""
     is_text: bool
 
     def action(self, message: str) -> dict[str, Any]:
@@ -60,13 +61,13 @@ class ActionForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservationForm:
-    """Turns observations into texts."""
+    """Converts observations to texts."""
 
     field: str
-    """The field that is shown; empty where all are, as JSON."""
+    """The field that is shown; empty to show all as JSON."""
 
     def text(self, observation: Mapping[str, Any]) -> str:
-        """Return what the policy is shown of an observation."""
+        """Return what the policy sees of an observation."""
         if self.field in observation:
             value = observation[self.field]
             return (
@@ -78,9 +79,9 @@ class ObservationForm:
 
 
 def action_form(schema: object, wanted: str = "") -> ActionForm:
-    """Return how messages become actions of this schema; `wanted` is the field to use, if any.
+    """Return the conversion of messages for this schema; `wanted` is the field to use, if any.
 
-    Raises `FamilyError`: the schema has no such field, or is no schema.
+    Raises `FamilyError`: the schema is invalid, or has no such field.
     """
     fields = _fields(schema, _NOT_AN_ACTION_FIELD, "action")
     required = [name for name in _required(schema) if name in fields]
@@ -98,7 +99,7 @@ def action_form(schema: object, wanted: str = "") -> ActionForm:
 
 
 def observation_form(schema: object, wanted: str = "") -> ObservationForm:
-    """Return how observations of this schema become texts; `wanted` as in `action_form`."""
+    """Return the conversion of observations for this schema; `wanted` as in `action_form`."""
     fields = _fields(schema, _NOT_SEEN, "observation")
     if wanted and wanted not in fields:
         raise FamilyError(_no_field("observation", wanted, fields))
@@ -108,14 +109,14 @@ def observation_form(schema: object, wanted: str = "") -> ObservationForm:
 
 
 def stated(schema: object, depth: int = 0) -> Any:
-    """Return a schema without its titles, descriptions and examples. Raises `FamilyError`."""
+    """Return a schema without titles, descriptions and examples. Raises `FamilyError`."""
     if depth > _MAX_DEPTH:
         raise FamilyError("the server's schema is nested too deeply")
     if isinstance(schema, dict):
         return {
             key: stated(value, depth + 1)
             for key, value in schema.items()
-            # A field may be called `title`: what stands below `properties` are names.
+            # A field may be named `title`: keys below `properties` are field names.
             if key not in _NOTES or isinstance(value, dict)
         }
     if isinstance(schema, list):
@@ -134,7 +135,7 @@ def _only(names: list[str]) -> str:
 def _fields(schema: object, without: frozenset[str], what: str) -> dict[str, Any]:
     properties = schema.get("properties", {}) if isinstance(schema, dict) else None
     if not isinstance(properties, dict):
-        raise FamilyError(f"the server has no JSON schema of its {what}s")
+        raise FamilyError(f"the server has no JSON schema for its {what}s")
     return {name: field for name, field in properties.items() if name not in without}
 
 
@@ -144,7 +145,7 @@ def _required(schema: object) -> list[str]:
 
 
 def _kinds(field: object, schema: object) -> set[str]:
-    """Return the JSON types that a field takes, through one `$ref` and `anyOf`."""
+    """Return the JSON types that a field accepts, through one `$ref` and `anyOf`."""
     if not isinstance(field, dict):
         return set()
     ref = field.get("$ref")
@@ -171,4 +172,4 @@ def _listed(value: object) -> list[Any]:
 
 def _no_field(what: str, wanted: str, fields: Mapping[str, Any]) -> str:
     names = ", ".join(map(repr, fields)) or "none"
-    return f"the {what} has no field {wanted!r}; there are {names}"
+    return f"the {what} has no field {wanted!r}; its fields are {names}"

@@ -1,8 +1,7 @@
-"""Identifies a server's environment: name, version, schemas, and the course of its games.
+"""Identifies a server's environment by name, version, schemas and the observations of trial games.
 
-Versions are often left as they were made ("1.0.0"), so four games are played as well, and each of
-them twice: two servers that answer them differently are two families, and none of two peers takes
-the other's tasks for forged.
+Versions are often left at their default ("1.0.0"), so four games are played too, each twice. Two
+servers that reply differently are two families, so that no peer takes the other's tasks for forged.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from shoal_tasks.turns import PROBED_GAMES, PROBED_TURNS, improvised
 from shoal_wire.limits import MAX_NAME_BYTES
 
 NOT_AN_ACTION: Final = "This is not an action of the environment."
-"""The observation after a message that is no action. The server's own words differ between
+"""The observation after a message that is not an action. The server's own text differs between
 releases."""
 
 _TRIED: Final = ("", "1", "2", "3", "yes", "hello", "[1]", "{}")
-"""Messages played in these games, beside words that the environment has just used."""
+"""Messages of these games, in addition to words of the last observation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,17 +47,17 @@ class Forms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """An environment as its server presents it."""
+    """An environment as its server describes it."""
 
     config: dict[str, JsonValue]
-    """The keys of the family's configuration that say which environment it is."""
+    """The keys of the family's configuration that identify the environment."""
     forms: Forms
     first_game: list[list[JsonValue]]
-    """The first of the games that were played: what it answered."""
+    """The replies in the first trial game."""
 
 
 def forms_of(spec_schema: dict[str, object], action: str, observation: str) -> Forms:
-    """Return the forms of a server's schemas. Raises `FamilyError`."""
+    """Return the conversions for a server's schemas. Raises `FamilyError`."""
     return Forms(
         action=action_form(spec_schema.get("action"), action),
         observation=observation_form(spec_schema.get("observation"), observation),
@@ -66,10 +65,11 @@ def forms_of(spec_schema: dict[str, object], action: str, observation: str) -> F
 
 
 def describe(place: ServerPlace, action: str = "", observation: str = "") -> Description:
-    """Ask a server what it has, and play it. `action` and `observation` name fields, if any.
+    """Query a server and play trial games. `action` and `observation` choose fields, if any.
 
-    Raises `ServerUnavailable`; `FamilyError`: its environment cannot be used, or does not repeat
-    itself.
+    Raises:
+        ServerUnavailable: the server does not respond properly.
+        FamilyError: its environment cannot be used, or is not deterministic.
     """
     metadata, schema = get_json(place, "/metadata"), get_json(place, "/schema")
     forms = forms_of(schema, action, observation)
@@ -96,7 +96,7 @@ def describe(place: ServerPlace, action: str = "", observation: str = "") -> Des
 
 
 def play_probe(session: Session, forms: Forms, number: int, text: str) -> list[list[JsonValue]]:
-    """Play one of the games by which an environment is known; return what it answered.
+    """Play one of the games that identify an environment, and return the replies.
 
     Raises `ServerUnavailable`.
     """
@@ -114,7 +114,7 @@ def play_probe(session: Session, forms: Forms, number: int, text: str) -> list[l
             except NotAnActionError:
                 played.append([NOT_AN_ACTION, 0.0, False])
             except EnvironmentRaisedError:
-                # What it says of itself may hold a time or a place in memory.
+                # The error text may contain a time or a memory address.
                 played.append(["", 0.0, True])
                 break
     except (NotAnActionError, EnvironmentRaisedError) as error:
@@ -129,10 +129,10 @@ def _row(forms: Forms, seen: Observed) -> list[JsonValue]:
 def _compare(text: str, one: list[list[JsonValue]], other: list[list[JsonValue]]) -> None:
     for turn, (first, second) in enumerate(zip(one, other, strict=False)):
         if first != second:
-            where = f"in turn {turn}" if turn else "in what is seen first"
+            where = f"in turn {turn}" if turn else "in the first observation"
             raise FamilyError(
-                f"the environment at {text} does not repeat itself: it differed {where}. Peers "
-                "replay every game and must see the same: it has to draw all chance from its seed"
+                f"the environment at {text} is not deterministic: two replays differed {where}. "
+                "Peers replay every game and must get the same: derive all randomness from the seed"
             )
 
 
@@ -144,7 +144,7 @@ _away: dict[str, ServerUnavailable] = {}
 
 
 def look_up(text: str, action: str = "", observation: str = "") -> Description:
-    """Return what the server at an address has. It is asked once in a process.
+    """Return the description of the server at an address, cached for the process.
 
     Raises as `describe`.
     """
@@ -156,21 +156,23 @@ def look_up(text: str, action: str = "", observation: str = "") -> Description:
         raise ServerUnavailable(str(error), text) from None
 
 
-@functools.cache  # as many as task files name
+@functools.cache  # one entry for each server in a task file
 def _known(text: str, action: str, observation: str) -> Description:
     return describe(ServerPlace(parse_address(text), text), action, observation)
 
 
 def stop_asking(error: ServerUnavailable) -> None:
-    """Take a server to be away for as long as this process lives: an event loop, which asks again
-    for the families of its task files, must not wait for it."""
+    """Treat a server as unavailable for the rest of this process.
+
+    An event loop that reloads its task files must not wait for it.
+    """
     _away[error.lane] = error
 
 
 def check_same(spec: FamilySpec, found: Description) -> None:
-    """Raise `ServerUnavailable` where a server has another environment than the family's."""
+    """Raise `ServerUnavailable` if a server runs another environment than the family's."""
     other = [key for key, value in found.config.items() if spec.config.get(key) != value]
     if other:
         raise away(
-            spec.path, f"it is another environment than the swarm's {spec.name!r} (by {other[0]})"
+            spec.path, f"it runs another environment than the swarm's {spec.name!r} (by {other[0]})"
         )

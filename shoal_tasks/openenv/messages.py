@@ -1,4 +1,4 @@
-"""OpenEnv's messages: JSON in the text frames of a WebSocket. Pure.
+"""OpenEnv's messages: JSON in text frames of a WebSocket. Pure.
 
     we send {"type": "reset", "data": {"seed": …, "episode_id": …}}
     or {"type": "step", "data": ACTION}
@@ -18,26 +18,26 @@ from shoal_base.bounded import LINE_CHARS
 from shoal_tasks.openenv.forms import NotAnActionError
 
 NO_PLACE: Final = "CAPACITY_REACHED"
-"""The code with which a server says that all its sessions are taken."""
+"""The error code of a server whose sessions are all in use."""
 _NOT_AN_ACTION: Final = "VALIDATION_ERROR"
 _ENVIRONMENT_FAILED: Final = "EXECUTION_ERROR"
 
 
 class OpenEnvError(Exception):
-    """Bytes that are not OpenEnv's wire, or an error of the server's own; one line."""
+    """Bytes that are not OpenEnv's protocol, or an error of the server itself; one line."""
 
 
 class SessionLimitError(Exception):
-    """All sessions of the server are taken."""
+    """All sessions of the server are in use."""
 
 
 class EnvironmentRaisedError(Exception):
-    """The environment's own code raised; the text is what the server says of it."""
+    """The environment's own code raised; the text is the server's error message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """One answer of an environment."""
+    """One reply of an environment."""
 
     observation: Mapping[str, Any]
     reward: float
@@ -45,7 +45,7 @@ class Observed:
 
 
 def reset_message(seed: int) -> str:
-    """Return the message that begins an episode. Its name follows from the seed, too."""
+    """Return the message that begins an episode. The episode id follows from the seed."""
     return _encode("reset", {"seed": seed, "episode_id": f"shoal-{seed}"})
 
 
@@ -55,41 +55,42 @@ def step_message(action: Mapping[str, Any]) -> str:
 
 
 def read_answer(text: str) -> Observed:
-    """Read the answer to either.
+    """Parse the reply to either message.
 
-    Raises `NotAnActionError`, `EnvironmentRaisedError`, `SessionLimitError`; `OpenEnvError` else.
+    Raises `NotAnActionError`, `EnvironmentRaisedError`, `SessionLimitError`; otherwise
+    `OpenEnvError`.
     """
     answer = read_json(text)
     kind, data = answer.get("type"), answer.get("data")
     if not isinstance(data, dict):
-        raise OpenEnvError("an answer without data")
+        raise OpenEnvError("a reply without data")
     if kind == "error":
         _raise(data)
     if kind != "observation":
-        raise OpenEnvError(f"an answer of type {str(kind)[:40]!r}")
+        raise OpenEnvError(f"a reply of type {str(kind)[:40]!r}")
     observation = data.get("observation")
     reward = data.get("reward")
     if not isinstance(observation, dict):
-        raise OpenEnvError("an observation that is no object")
-    # A boolean is a number here, as OpenEnv has it; None where a step earns nothing.
+        raise OpenEnvError("an observation that is not an object")
+    # OpenEnv allows a boolean reward, and None for a step without a reward.
     number = 0.0 if reward is None else reward
     if not isinstance(number, int | float) or abs(number) > 1e300 or not math.isfinite(number):
-        raise OpenEnvError("a reward that is no number")
+        raise OpenEnvError("a reward that is not a finite number")
     if not isinstance(data.get("done", False), bool):
-        raise OpenEnvError("an end that is neither true nor false")
+        raise OpenEnvError("`done` is neither true nor false")
     return Observed(
         observation=observation, reward=float(number), done=bool(data.get("done", False))
     )
 
 
 def read_json(text: str | bytes) -> dict[str, Any]:
-    """Read one JSON object. Raises `OpenEnvError`."""
+    """Parse one JSON object. Raises `OpenEnvError`."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        raise OpenEnvError("an answer that is not JSON") from None
+        raise OpenEnvError("a reply that is not JSON") from None
     if not isinstance(value, dict):
-        raise OpenEnvError("an answer that is no JSON object")
+        raise OpenEnvError("a reply that is not a JSON object")
     return value
 
 
@@ -97,12 +98,12 @@ def _encode(kind: str, data: Mapping[str, Any]) -> str:
     try:
         return json.dumps({"type": kind, "data": data}, separators=(",", ":"), allow_nan=False)
     except (ValueError, RecursionError):
-        # Such as 1e999, which JSON reads as infinite.
+        # Such as 1e999, which JSON parses as infinity.
         raise NotAnActionError from None
 
 
 def _line(value: object, most: int) -> str:
-    """Return what a server says as one line that a terminal can show."""
+    """Return a server's text as one printable line."""
     text = "".join(one if one.isprintable() else " " for one in str(value)[:most])
     return " ".join(text.split())
 

@@ -72,7 +72,7 @@ def test_an_answer_that_does_not_end_is_given_up() -> None:
     length = b"\x7e\xff\xff"
     first, more = b"\x01" + length + b"x" * 65_535, b"\x00" + length + b"x" * 65_535
     wire = Wire(bend=in_place_of_steps(lambda: first + more * (2 * MAX_ANSWER_BYTES // 65_535)))
-    said = f"an answer of more than {MAX_ANSWER_BYTES} bytes"
+    said = f"a reply of more than {MAX_ANSWER_BYTES} bytes"
     with served(wire) as address, contextlib.closing(Session(place(address))) as session:
         with pytest.raises(ServerUnavailable, match=said):
             session.step({"message": "x"})
@@ -102,7 +102,7 @@ def test_a_server_without_a_place_is_away(monkeypatch: pytest.MonkeyPatch) -> No
         served(Wire(max_sessions=1)) as address,
         contextlib.closing(Session(place(address))),
         pytest.raises(
-            ServerUnavailable, match="all its sessions are taken: start it with max_conc"
+            ServerUnavailable, match="all its sessions are in use: start it with max_conc"
         ),
     ):
         Session(place(address))
@@ -113,10 +113,10 @@ def test_a_server_without_a_place_is_away(monkeypatch: pytest.MonkeyPatch) -> No
     [
         (Wire(metadata={"version": "1"}), "has no name"),
         (Wire(metadata={"name": "x" * 201}), "a name that is too long|one that is too long"),
-        (Wire(metadata=[]), "no JSON object"),  # type: ignore[arg-type]
-        (Wire(schema={"action": 3}), "no JSON schema of its actions"),
-        (Wire(schema={"action": {}, "observation": []}), "no JSON schema of its observations"),
-        (Wire(schema={**TEXT_SCHEMA, "x": "y" * (1 << 21)}), "an answer of more than"),
+        (Wire(metadata=[]), "not a JSON object"),  # type: ignore[arg-type]
+        (Wire(schema={"action": 3}), "no JSON schema for its actions"),
+        (Wire(schema={"action": {}, "observation": []}), "no JSON schema for its observations"),
+        (Wire(schema={**TEXT_SCHEMA, "x": "y" * (1 << 21)}), "a reply of more than"),
         (Wire(bend=lambda _asked, _honest: json.dumps(error("EXECUTION_ERROR"))), "be reset: no"),
         (Wire(bend=lambda _asked, _honest: json.dumps(error("FACTORY_ERROR"))), "FACTORY_ERROR"),
         (Wire(bend=lambda _asked, _honest: b"\x88\x02\x03\xe8"), "closed the session"),

@@ -86,7 +86,7 @@ def test_the_nodes_first_question_finds_the_servers_worker_up(tmp_path: Path) ->
             assert talk.report is not None
             # Nor does a batch pay for another start, once the server is back.
             await talk.stop()
-            with pytest.raises(WorkerUnavailable, match="its worker starts"):
+            with pytest.raises(WorkerUnavailable, match="its worker is starting"):
                 await worker.question_digests([coordinates(spec, SEED)])
             await until(lambda: not talk.needs_a_start)
             assert await worker.question_digests([coordinates(spec, SEED)])
@@ -174,7 +174,9 @@ def test_an_environment_that_does_not_repeat_itself_is_refused_with_its_turn(
 
     with (
         served(Wire(game=Moody)) as address,
-        pytest.raises(FamilyError, match="does not repeat itself: it differed in turn 2") as caught,
+        pytest.raises(
+            FamilyError, match="is not deterministic: two replays differed in turn 2"
+        ) as caught,
     ):
         family(tmp_path, address)
     assert "\n" not in str(caught.value)
@@ -200,8 +202,8 @@ def test_a_server_that_goes_costs_only_its_family(
         with pytest.raises(WorkerUnavailable, match="Connection refused"):
             worker.question_digests([coordinates(spec, SEED)])
     assert [record.getMessage() for record in caplog.records] == [
-        f"guess is left out, for its server: the OpenEnv server at {address} cannot be used: "
-        "Connection refused"
+        f"guess: skipped, its server is unavailable: the OpenEnv server at {address} cannot be "
+        "used: Connection refused"
     ]
 
 
@@ -244,7 +246,9 @@ def test_a_server_that_was_lost_is_taken_back(
             assert worker.play([ask(spec, "x")])[0].observations == ("Wrong.",)
             drawn = worker.draw(random.Random(1), 20)
             assert {task.family for task, _ in drawn} == {"guess", GAMES_1[0].name}
-    assert [one.getMessage() for one in caplog.records][-1] == "guess: its server is back"
+    assert [one.getMessage() for one in caplog.records][
+        -1
+    ] == "guess: its server is available again"
 
 
 @pytest.mark.parametrize("is_the_swarms", [True, False])
@@ -375,10 +379,10 @@ def test_a_worker_of_a_server_may_connect_to_nothing_else(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"address": "ws://a b"}, "no address of an OpenEnv server"),
-        ({"class": "Game"}, "class is of a Python file"),
-        ({"action": "move"}, "the action has no field 'move'; there are 'message'"),
-        ({"observation": "board"}, "the observation has no field 'board'; there are 'text'"),
+        ({"address": "ws://a b"}, "is not the address of an OpenEnv server"),
+        ({"class": "Game"}, "class needs a Python file"),
+        ({"action": "move"}, "the action has no field 'move'; its fields are 'message'"),
+        ({"observation": "board"}, "the observation has no field 'board'; its fields are 'text'"),
         ({"max_turns": 0}, "max_turns from 1 to 256"),
     ],
 )
