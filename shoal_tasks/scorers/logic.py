@@ -1,6 +1,6 @@
-"""Conclusions of propositional logic, weighed by how much of the premises they keep. Pure.
+"""Conclusions of propositional logic, scored by how much of the premises they express. Pure.
 
-A formula is the set of assignments under which it holds, as bits of an integer.
+A formula is represented by the set of assignments that satisfy it, as bits of an integer.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ from functools import reduce
 from typing import Any, Final
 
 _STRENGTH: Final = {"↔": 1, "→": 2, "∨": 3, "∧": 4}
-"""Strength of each operator, as reasoning_gym's parser has it; equals join from the left."""
+"""Precedence of each operator, as in reasoning_gym's parser; equal ones are left-associative."""
 _PART: Final = re.compile(r"\w+|\S")
 
 
 def conclusion_score(answer: str, metadata: Mapping[str, Any]) -> float:
-    """Return the square of the share of what the premises exclude that the answer excludes.
+    """Return the squared fraction of the assignments excluded by the premises that `answer`
+    excludes.
 
-    1 for a conclusion that says all that the premises say; 0 for one that does not follow, and for
-    one that excludes nothing, such as P ∨ ¬P. Squared, so that no weak one earns much in all tasks.
-    Raises ValueError on what is no formula over the task's variables.
+    It is 1 for a conclusion equivalent to the premises. It is 0 for one that does not follow, and
+    for a tautology such as P ∨ ¬P. The square keeps weak conclusions from earning much in every
+    task.
+
+    Raises ValueError if `answer` is not a formula over the task's variables.
     """
     variables: Sequence[str] = metadata["variables"]
     given = models_of_premises(metadata)
@@ -32,25 +35,25 @@ def conclusion_score(answer: str, metadata: Mapping[str, Any]) -> float:
 
 
 def says_something(metadata: Mapping[str, Any]) -> bool:
-    """Return whether the premises can hold and can fail: else anything follows, or nothing."""
+    """Return whether the premises are neither contradictory nor a tautology."""
     given = models_of_premises(metadata)
     return given != 0 and _num_excluded(given, metadata["variables"]) > 0
 
 
 def all_that_is_said(metadata: Mapping[str, Any]) -> str:
-    """Return a conclusion that earns everything: the premises, joined."""
+    """Return a conclusion that earns the full reward: the conjunction of the premises."""
     return " ∧ ".join(f"({premise})" for premise in metadata["premises"])
 
 
 def models_of_premises(metadata: Mapping[str, Any]) -> int:
-    """Return the assignments under which all premises hold."""
+    """Return the assignments that satisfy all premises."""
     variables = metadata["variables"]
     held = (models(premise, variables) for premise in metadata["premises"])
     return reduce(lambda one, other: one & other, held, _all(variables))
 
 
 def models(formula: str, variables: Sequence[str]) -> int:
-    """Return the assignments under which a formula holds. Raises ValueError where it is none."""
+    """Return the assignments that satisfy a formula. Raises ValueError if it is not one."""
     parts = ["", *reversed(_PART.findall(formula))]
     found = _joined(parts, variables)
     if parts != [""]:
@@ -59,7 +62,7 @@ def models(formula: str, variables: Sequence[str]) -> int:
 
 
 def _joined(parts: list[str], variables: Sequence[str], binding: int = 1) -> int:
-    """Take what joins operands at least so strongly off the end of `parts`; return its models."""
+    """Parse operands joined at least as strongly as `binding` from the end of `parts`."""
     everything = _all(variables)
     left = _operand(parts, variables)
     while (strength := _STRENGTH.get(parts[-1], 0)) >= binding:
@@ -84,7 +87,7 @@ def _operand(parts: list[str], variables: Sequence[str]) -> int:
         case "(":
             found = _joined(parts, variables)
             if parts.pop() != ")":
-                raise ValueError("a parenthesis without its end")
+                raise ValueError("a parenthesis is not closed")
             return found
         case name:
             return _variable(variables.index(name), len(variables))

@@ -1,7 +1,7 @@
-"""Scorers that replace reasoning_gym's where those evaluate, explode on, or overpay a text.
+"""Scorers that replace those of reasoning_gym that evaluate text, blow up, or reward too much.
 
-Each agrees with the original on every honest answer, right, wrong or malformed; the tests check
-that differentially. Pure: no reasoning_gym import, nothing is ever evaluated.
+Each agrees with the original on every honest answer, correct, wrong or malformed, which tests
+check differentially. Pure: no reasoning_gym import, nothing is ever evaluated.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ MAX_FORMULA_CHARS: Final = 512
 
 
 def score_binary_matrix(answer: str, entry: Entry) -> float:
-    """1.0 for the expected matrix, 0.1 for it as a Python list of lists, else 0.0."""
+    """Return 1.0 for the expected matrix, 0.1 for it as a Python list of lists, otherwise 0.0."""
     expected: str = entry["answer"]
     if answer == expected:
         return 1.0
-    # The literal of a k × k matrix is at most ~4 times its plain form; longer is no such literal.
+    # The literal of a k × k matrix is at most ~4 times its plain form.
     if len(answer) > 8 * len(expected) + 64:
         return 0.0
     try:
         rows = ast.literal_eval(answer.strip())
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
         return 0.0
-    # A row that is a text counts as its characters, as it does to the original.
+    # A row that is a string counts as its characters, as in the original.
     if not isinstance(rows, list | tuple) or not all(
         isinstance(r, list | tuple | str) for r in rows
     ):
@@ -42,10 +42,10 @@ def score_binary_matrix(answer: str, entry: Entry) -> float:
 
 
 def score_spell_backward(answer: str, entry: Entry) -> float:
-    """1.0 for the reversed word, else the share of letters in place, always below full.
+    """Return 1.0 for the reversed word, otherwise the share of correct letters, always below 1.
 
-    The original adds 1/n n times and compares with 1.0 exactly: where the sum falls short of 1.0
-    in the last bit, a right answer followed by anything scores as right.
+    The original adds 1/n n times and compares with exactly 1.0: if the sum falls short in the last
+    bit, a correct answer followed by anything counts as correct.
     """
     expected: str = entry["answer"].lower()
     answer = answer.lower()
@@ -59,10 +59,10 @@ _CONNECTIVES: Final = frozenset("∧∨¬→↔() \t\n")
 
 
 def score_propositional_logic(answer: str, entry: Entry) -> float:
-    """1.0 for a conclusion that says all that the premises say, less for a weaker one, else 0.0.
+    """Return 1.0 for a conclusion equivalent to the premises, less for a weaker one, otherwise 0.0.
 
-    The original pays 1.0 for whatever follows: "P ∨ Q" does in four tasks of five. It also tries
-    all assignments of every name in the answer: thirty names are a billion rows.
+    The original gives 1.0 to anything that follows: "P ∨ Q" does in four tasks of five. It also
+    tries all assignments of every name in the answer: thirty names are a billion rows.
     """
     metadata = entry["metadata"]
     variables = frozenset(metadata["variables"])
@@ -82,7 +82,7 @@ _SCORERS: Final[Mapping[str, Scorer]] = {
 
 
 def safe_score(generator: str, answer: str, entry: Entry, original: Scorer) -> float:
-    """Score ``answer``, by the replacement where ``generator`` has one, else by ``original``."""
+    """Score ``answer`` by the replacement for ``generator``, if any, otherwise by ``original``."""
     if generator in _SCORERS:
         return _SCORERS[generator](answer, entry)
     return original(answer, entry)
