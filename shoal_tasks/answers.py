@@ -1,4 +1,4 @@
-"""Finding the answer in a completion, and turning a verifier's score into a reward. Pure."""
+"""Extraction of the answer from a completion, and the reward of a verifier's score. Pure."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from shoal_tasks.spec import AnswerFormat
 from shoal_wire.types import FinishReason
 
 MAX_ANSWER_CHARS: Final = 4096
-"""A longer answer is wrong: no scorer sees it. `int` alone costs O(n²) on a digit string."""
+"""A longer answer is wrong and is not scored. `int` alone costs O(n²) on a string of digits."""
 
 FULL_SCORE: Final = 0.999
-"""Scores from here count as right."""
+"""Scores from here on count as correct."""
 
 GARBAGE_SCORE: Final = 0.05
-"""reasoning_gym's scorers give up to this for any text at all; it counts as nothing."""
+"""reasoning_gym's scorers give up to this score to any text; it counts as 0."""
 
 CUT_SHARE: Final = 0.5
-"""Share of its reward that a cut completion earns. In full, it would not teach a policy to stop."""
+"""Fraction of its reward that a truncated completion earns. In full, it would not teach to stop."""
 
 _OPEN: Final = "<answer>"
 _CLOSE: Final = "</answer>"
@@ -28,7 +28,7 @@ def extract_tagged(text: str) -> str | None:
     """Return the text between the last pair of ``<answer>`` tags, stripped; None without a pair.
 
     Agrees with `reasoning_gym.utils.extract_answer`, whose regular expression is quadratic in
-    unclosed tags; this is linear, because the text is somebody else's.
+    unclosed tags. This is linear, because the text may come from another peer.
     """
     found: str | None = None
     for piece in text.split(_CLOSE)[:-1]:
@@ -41,7 +41,7 @@ def extract_tagged(text: str) -> str | None:
 def extract_answer(
     answer_format: AnswerFormat, text: str, finish_reason: FinishReason
 ) -> str | None:
-    """The answer that is to be scored, or None when the completion holds none."""
+    """Return the answer to score; None if the completion contains none."""
     if answer_format is AnswerFormat.TAGGED:
         answer = extract_tagged(text)
     elif finish_reason is FinishReason.STOP and len(text) <= MAX_ANSWER_CHARS:
@@ -52,10 +52,10 @@ def extract_answer(
 
 
 def unread_spans(text: str, *, tagged: bool) -> tuple[tuple[int, int], ...]:
-    """Return the character ranges of a completion that its verifier never looks at, in order.
+    """Return the character ranges of a completion that its verifier ignores, in order.
 
-    They are the white space around a plain answer. Of a tagged one they are what stands before,
-    behind and, as white space, next to the tags. A text without an answer has none.
+    For a plain answer, that is the white space around it. For a tagged one, it is the text before
+    and after the tags, and white space inside them. A text without an answer has none.
     """
     if not tagged:
         return _margins(text, 0, len(text))
@@ -69,12 +69,12 @@ def unread_spans(text: str, *, tagged: bool) -> tuple[tuple[int, int], ...]:
 
 
 def opens_twice(text: str) -> bool:
-    """Return whether a tagged completion begins several answers: all but one of them are unread."""
+    """Return whether a tagged completion begins several answers, of which only one is read."""
     return text.count(_OPEN) > 1
 
 
 def _margins(text: str, start: int, end: int) -> tuple[tuple[int, int], ...]:
-    """The white space at both ends of ``text[start:end]``."""
+    """Return the white space at both ends of ``text[start:end]``."""
     part = text[start:end]
     lead = len(part) - len(part.lstrip())
     if lead == len(part):
@@ -89,10 +89,10 @@ def to_reward(
 ) -> float:
     """Map a verifier's score to a reward in [0, 1].
 
-    Plain answers are right or wrong. Tagged ones keep partial scores, as in SAPO section 4
-    ("1 or 0, rarely partial"), above what any garbage gets, and earn `CUT_SHARE` of it where the
-    completion was cut. A score that is not a number in [0, 1] is worth nothing: some of the
-    formulas exceed 1 on answers that are far off.
+    Plain answers are correct or wrong. Tagged ones keep partial scores, as in SAPO section 4 ("1 or
+    0, rarely partial"), above the score of arbitrary text, and earn `CUT_SHARE` of it if the
+    completion was truncated. A score that is not a number in [0, 1] counts as 0: some formulas
+    exceed 1 on answers that are far off.
     """
     if not isinstance(score, int | float) or not math.isfinite(score) or score > 1.0 + 1e-6:
         return 0.0
@@ -105,8 +105,8 @@ def to_reward(
 
 
 def python_reward(share: float, finish_reason: FinishReason) -> float:
-    """Return the reward of a completion whose own function gave `share`, 0 to 1.
+    """Return the reward of a completion to which the user's function gave `share`, 0 to 1.
 
-    A completion that was cut earns `CUT_SHARE` of it, as in `to_reward`.
+    A truncated completion earns `CUT_SHARE` of it, as in `to_reward`.
     """
     return share if finish_reason is FinishReason.STOP else share * CUT_SHARE

@@ -1,11 +1,11 @@
-"""Multiple choice: the choices of a row in the forms in which data sets have them. Pure.
+"""Multiple choice: parses the choices of a row in the forms of published data sets. Pure.
 
     choices = "choices"                 ["4", "5"]; or {"text": ["4", "5"], "label": ["A", "B"]};
                                         or {"A": "4", "B": "5"}; or the text "A) 4 B) 5"
-    choices = ["optionA", "optionB"]    a column for each
+    choices = ["optionA", "optionB"]    one column for each choice
 
-A question is shown with lettered choices below it, and its answer is the letter, whether the data
-has a letter, a label, a number or the choice's text.
+A question is shown with lettered choices below it. Its answer is a letter, whether the data has a
+letter, a label, a number or the choice's text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shoal_tasks.spec import JsonValue
 
 LETTERS: Final = string.ascii_uppercase
 ASKED: Final = "Answer with the letter of the right choice."
-"""Stands below the choices."""
+"""Shown below the choices."""
 
 _DIGITS: Final = 4
 _TEXTS: Final = ("text", "texts", "choices", "choice", "content", "option", "value")
@@ -36,27 +36,27 @@ _LETTER: Final = re.compile(r"\(?([A-Za-z])\)?[.):]?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceKeys:
-    """The keys of a task file about choices."""
+    """A task file's keys for multiple choice."""
 
     columns: tuple[str, ...]
-    """The column that holds them, or one column for each."""
+    """The column of all choices, or one column for each."""
     first: int | None = None
-    """The number of the first choice, where answers are numbers; None where digits in a text are
-    a choice's text, and other numbers count from 0."""
+    """The number of the first choice, if answers are numbers. With None, digits in a text are a
+    choice's text, and other numbers count from 0."""
     answer: str = "answer"
     """The column of the right answer."""
 
     @classmethod
     def of_table(cls, table: Mapping[str, Any]) -> Self | None:
-        """Take them from a task file's table; None without them. Raises `FamilyError`."""
+        """Read them from a task file's table; None without choices. Raises `FamilyError`."""
         if "choices" not in table:
             if "first_choice" in table:
-                raise FamilyError('first_choice is of multiple choice, choices = "COLUMN"')
+                raise FamilyError('first_choice needs multiple choice: choices = "COLUMN"')
             return None
         named = table["choices"]
         columns = [named] if isinstance(named, str) else named
         if not columns or not all(isinstance(one, str) for one in columns):
-            raise FamilyError('choices is a column or a list of columns, choices = ["A", "B"]')
+            raise FamilyError('choices must be a column or a list of columns: choices = ["A", "B"]')
         return cls(
             columns=tuple(columns),
             first=table.get("first_choice"),
@@ -66,9 +66,9 @@ class ChoiceKeys:
     def read(
         self, values: Sequence[JsonValue], answer: JsonValue, question: str
     ) -> tuple[str, str]:
-        """Return the choices as they are shown, and the letter of the right one.
+        """Return the choices as shown, and the letter of the right one.
 
-        Where the data has the right choice always in one place, the question decides the order.
+        If the right choice has the same position in all rows, the question decides the order.
         Raises `ChoiceError`.
         """
         choices = Choices.of(values)
@@ -80,20 +80,20 @@ class ChoiceKeys:
 
 
 class ChoiceError(ValueError):
-    """Choices or an answer that cannot be read; the message says what they are."""
+    """Choices or an answer that cannot be parsed; the message describes them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The choices of one row, in the order in which they are shown."""
+    """The choices of one row, in the order shown."""
 
     texts: tuple[str, ...]
     labels: tuple[str, ...] = ()
-    """The data's own names for them, such as "1" to "4"; empty if it has none."""
+    """The data's own labels, such as "1" to "4"; empty if it has none."""
 
     @classmethod
     def of(cls, values: Sequence[JsonValue]) -> Self:
-        """Read one column's value, or one value for each choice. Raises `ChoiceError`."""
+        """Parse one column's value, or one value for each choice. Raises `ChoiceError`."""
         texts, labels = _read(values[0]) if len(values) == 1 else (list(values), [])
         if not 2 <= len(texts) <= len(LETTERS):
             raise ChoiceError(f"holds {len(texts)} choices, not 2 to {len(LETTERS)}")
@@ -103,7 +103,7 @@ class Choices:
         return cls(_without_letters(found), tuple(labels))
 
     def shuffled(self, question: str) -> Self:
-        """Return them in an order that the question decides: the right one is not always first."""
+        """Return them in an order derived from the question: the right one is not always first."""
 
         def place(text: str) -> bytes:
             return hashlib.sha256(f"{question}\0{text}".encode(errors="replace")).digest()
@@ -112,14 +112,14 @@ class Choices:
 
     @property
     def shown(self) -> str:
-        """The choices with letters, a line each."""
+        """The choices with letters, one per line."""
         pairs = zip(LETTERS, self.texts, strict=False)
         return "\n".join(f"{letter}. {text}" for letter, text in pairs)
 
     def number_of(self, answer: JsonValue, first: int | None = None) -> int:
-        """Return the place of the right choice, from 0; `first` as in `ChoiceKeys`.
+        """Return the position of the right choice, from 0; `first` as in `ChoiceKeys`.
 
-        Raises `ChoiceError`: it is none of them, or might be either of two.
+        Raises `ChoiceError`: the answer matches no choice, or two.
         """
         if isinstance(answer, list):
             return self._in_list(answer, first)
@@ -128,7 +128,7 @@ class Choices:
         if isinstance(answer, int) and not isinstance(answer, bool):
             return self._of_number(answer, first or 0)
         if not isinstance(answer, str):
-            raise ChoiceError(f"{json.dumps(answer)} is no choice")
+            raise ChoiceError(f"{json.dumps(answer)} is not a choice")
         return self._of_text(answer.strip(), first)
 
     def letter_of(self, answer: JsonValue, first: int | None = None) -> str:
@@ -138,14 +138,14 @@ class Choices:
     def _in_list(self, answer: list[JsonValue], first: int | None) -> int:
         if len(answer) == 1:
             return self.number_of(answer[0], first)
-        # One number for each choice, of which one is 1: the form of TruthfulQA.
+        # One number for each choice, exactly one of them 1: the form of TruthfulQA.
         if len(answer) == len(self.texts) and answer.count(1) == 1 and {0, 1} >= set(answer):
             return answer.index(1)
         raise ChoiceError(f"{json.dumps(answer)} names no single choice")
 
     def _of_number(self, number: int, first: int) -> int:
         if not 0 <= number - first < len(self.texts):
-            raise ChoiceError(f"{number} is the number of no choice, of {len(self.texts)}")
+            raise ChoiceError(f"there is no choice number {number} among {len(self.texts)}")
         return number - first
 
     def _of_text(self, answer: str, first: int | None) -> int:
@@ -183,7 +183,7 @@ def _read(value: JsonValue) -> tuple[list[JsonValue], list[str]]:
             return texts, named if len(set(named)) == len(texts) else []
         stated = {key: one for key, one in value.items() if one is not None}
         return list(stated.values()), list(stated)
-    raise ChoiceError(f"is {json.dumps(value)[:60]}, and no list of choices")
+    raise ChoiceError(f"is {json.dumps(value)[:60]}, not a list of choices")
 
 
 def _of_list(value: list[JsonValue]) -> tuple[list[JsonValue], list[str]]:
@@ -199,7 +199,7 @@ def _of_list(value: list[JsonValue]) -> tuple[list[JsonValue], list[str]]:
 
 
 def _of_text(value: str) -> list[JsonValue]:
-    """Return the choices in a text, lettered or a line each."""
+    """Return the choices in a text, which are lettered or one per line."""
     marks = list(_NUMBERED.finditer(value))
     named = "".join(one[1] for one in marks).upper()
     if len(marks) > 1 and LETTERS.startswith(named):
@@ -209,7 +209,7 @@ def _of_text(value: str) -> list[JsonValue]:
 
 
 def _without_letters(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return texts without the letters with which the data begins them, if it does."""
+    """Return texts without leading letters, if all have them."""
     marks = [_PREFIX.match(text) for text in texts]
     if "".join(one[1].upper() for one in marks if one) != LETTERS[: len(texts)]:
         return texts

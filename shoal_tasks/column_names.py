@@ -1,4 +1,4 @@
-"""The names that published data sets give to their columns, the most telling first. Pure."""
+"""Common column names of published data sets, most telling first. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ QUESTIONS: Final = (
     "question", "problem", "query", "question_stem", "question_text", "prompt", "instruction",
     "goal", "ctx", "sentence", "input", "text", "messages", "conversations", "conversation",
 )  # fmt: skip
-"""Columns that hold what is asked."""
+"""Columns with the question."""
 
 ANSWERS: Final = (
     "final_answer", "expected_answer", "answer", "reward_model.ground_truth", "ground_truth",
@@ -17,35 +17,35 @@ ANSWERS: Final = (
     "answers_spans.spans", "best_answer", "best answer", "gold", "expected", "reference", "output",
     "completion", "response",
 )  # fmt: skip
-"""Columns that hold a right answer."""
+"""Columns with a right answer."""
 
 CHOICE_ANSWERS: Final = (
     "answerkey", "answer_key", "answer_idx", "answer_index", "answer", "label", "labels", "correct",
     "correct_option", "correct_answer", "correct answer", "cop", "gold", "target", "solution",
     "mc1_targets.labels",
 )  # fmt: skip
-"""The same where a row has choices: a letter, a number, or a choice's text."""
+"""The same for rows with choices: a letter, a number, or a choice's text."""
 
 CHOICES: Final = ("choices", "options", "endings", "candidates", "mc1_targets", "alternatives")
-"""Columns that hold all choices of a row."""
+"""Columns with all choices of a row."""
 
 EACH_CHOICE: Final = re.compile(
     r"(?P<kind>(?:option|choice|answer|ending|sol|opt?|incorrect answer|distractor)?)[_ ]?"
     r"(?P<number>[a-j]|\d{1,2})",
     re.IGNORECASE,
 )
-"""Names of columns that hold one choice each: A, option_b, choice2, sol1."""
+"""Columns with one choice each: A, option_b, choice2, sol1."""
 
 CONTEXTS: Final = (
     "context", "passage", "article", "story", "document", "paragraph", "background", "premise",
     "table",
 )  # fmt: skip
-"""Columns with what a question is about, which stand before it."""
+"""Columns with the context of a question, which is shown before it."""
 
 DETAILS: Final = ("input",)
-"""Columns that stand behind an instruction."""
+"""Columns that continue an instruction."""
 
 UNITS: Final = ("unit", "units")
 
 PREFERENCES: Final = ("chosen", "rejected")
-"""Columns of data that compares answers: none of them is the right one."""
+"""Columns of preference data: none of them is the right answer."""

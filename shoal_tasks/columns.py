@@ -1,10 +1,10 @@
-"""Columns of a row by their names, nested ones by dotted names. Pure.
+"""Access to a row's columns by name, nested ones by dotted names. Pure.
 
     reward_model.ground_truth     a field of an object
     messages.0.content            an element of a list, counted from 0; -1 is the last
-    a.b                           the column of this very name, if there is one: it wins
+    a.b                           a column with exactly this name, which takes precedence
 
-An object or list that stands as JSON in a text, as in a CSV file, is looked into as well.
+Objects and lists that are JSON inside a text, as in a CSV file, are parsed too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SHOWN_NAMES: Final = 12
 
 
 def find_column(columns: Mapping[str, JsonValue], name: str) -> JsonValue:
-    """Return the value of a column. Raises KeyError where the row has none of this name."""
+    """Return the value of a column. Raises KeyError if the row has no such column."""
     if name in columns:
         return columns[name]
     parts = name.split(".")
@@ -34,7 +34,7 @@ def find_column(columns: Mapping[str, JsonValue], name: str) -> JsonValue:
 
 
 def has_column(columns: Mapping[str, JsonValue], name: str) -> bool:
-    """Return whether a row has a column of this name, nested or not."""
+    """Return whether a row has this column, nested or not."""
     try:
         find_column(columns, name)
     except KeyError:
@@ -57,9 +57,9 @@ def _inside(value: JsonValue, parts: list[str]) -> JsonValue:
 
 
 def unpacked(value: JsonValue) -> JsonValue:
-    """Return the object or list that a text holds as JSON or in Python's notation; else the value.
+    """Parse an object or list in a text, as JSON or Python notation; otherwise return the value.
 
-    Tables in text have no other way to hold one, and scripts write either.
+    Text tables can hold objects only in this way, and scripts write both notations.
     """
     if not isinstance(value, str):
         return value
@@ -77,7 +77,7 @@ def unpacked(value: JsonValue) -> JsonValue:
 
 
 def names_of(columns: Mapping[str, JsonValue], depth: int = _MAX_NESTED) -> Iterator[str]:
-    """Yield the names of a row's values: of an object those of its fields, dotted."""
+    """Yield the names of a row's values; for an object, the dotted names of its fields."""
     for name, value in columns.items():
         if isinstance(value, dict) and value and depth:
             for inner in names_of(value, depth - 1):

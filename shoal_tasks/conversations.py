@@ -1,4 +1,4 @@
-"""Conversations in the forms in which they are published, as what a task asks. Pure.
+"""Parses conversations, in the forms of published data sets, into a question. Pure.
 
     [{"role": "system", "content": …}, {"role": "user", "content": …}]      TRL, verl, OpenAI
     {"messages": [{"role": …, "content": …}]}
@@ -6,7 +6,7 @@
     [{"role": "user", "content": [{"type": "text", "text": …}]}]            parts
     "[{\"role\": …}]"                                                       the same in a text
 
-A task asks one question: a system turn, one turn of the user, and perhaps the assistant's answer.
+A task has one question: an optional system turn, one user turn, and perhaps the assistant's answer.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ _WRAPPERS: Final = ("messages", "conversations", "conversation", "turns")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """One exchange."""
+    """One exchange of a user and an assistant."""
 
     system: str
-    """The system turn; empty for none."""
+    """The system turn; empty without one."""
     question: str
-    """The user's turn; empty where the assistant's stands alone."""
+    """The user's turn; empty if there is only an assistant's turn."""
     answer: str
-    """The assistant's turn behind it; empty for none."""
+    """The assistant's turn after it; empty without one."""
 
 
 def is_conversation(value: JsonValue) -> bool:
-    """Return whether a value is a list of turns, in one of the published forms."""
+    """Return whether a value is a list of turns in one of the published forms."""
     return _turns_in(value) is not None
 
 
 def conversation_of(value: JsonValue) -> Conversation | None:
-    """Return the exchange that a value holds; None for what is no conversation.
+    """Parse the exchange in a value; None if it is not a conversation.
 
-    Raises `FamilyError`: it holds more than one question, or what is no text. The line begins in
-    the middle: the caller says which row and column.
+    Raises `FamilyError`: it has more than one question, or a turn is not text. The message has no
+    subject: the caller puts row and column before it.
     """
     turns = _turns_in(value)
     if turns is None:
@@ -67,16 +67,16 @@ def conversation_of(value: JsonValue) -> Conversation | None:
     roles = [role for role, _ in read]
     texts = [text for _, text in read]
     if SYSTEM in roles:
-        raise FamilyError("has a system turn behind other turns: only the first turn may be one")
+        raise FamilyError("has a system turn after other turns: only the first turn may be one")
     if roles.count(USER) > 1:
         raise FamilyError(
-            f"is a conversation with {roles.count(USER)} turns of the user, and a task asks one "
-            "question: leave such rows out, or name the turn that is asked, as in COLUMN.0.content"
+            f"is a conversation with {roles.count(USER)} turns of the user, but a task has one "
+            "question: remove such rows, or name one turn, as in COLUMN.0.content"
         )
     if roles not in ([USER], [USER, ASSISTANT], [ASSISTANT]):
         order = ", ".join(roles) or "none"
         raise FamilyError(
-            f"has the turns {order} behind the system's: it needs one of the user, and then "
+            f"has the turns {order} after the system's: it needs one of the user, and then "
             "perhaps one of the assistant"
         )
     return Conversation(
@@ -109,7 +109,7 @@ def _turn(turn: Mapping[str, JsonValue], number: int) -> tuple[str, str]:
     role = _ROLES.get(stated.casefold())
     if role is None:
         raise FamilyError(
-            f"has a turn of the role {stated!r} (number {number}): a task asks without tools, so "
+            f"has a turn of the role {stated!r} (number {number}): tasks have no tools, so only "
             "system, user and assistant are read"
         )
     content = next((turn[key] for key in _TEXT_KEYS if key in turn), None)
@@ -127,7 +127,7 @@ def _text(content: JsonValue, number: int) -> str:
         if not isinstance(text, str):
             kind = part.get("type", "of another kind") if isinstance(part, dict) else "no text"
             raise FamilyError(
-                f"has a part that is no text ({kind}) in turn {number}: shoal reads text alone"
+                f"has a part that is not text ({kind}) in turn {number}: shoal reads only text"
             )
         texts.append(text)
     return "\n".join(texts)

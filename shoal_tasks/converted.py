@@ -1,8 +1,8 @@
-"""The conversions that were made earlier, so that an unchanged data file is converted once.
+"""A cache of conversions, so that an unchanged data file is converted once.
 
-Each process of a node loads its task files, some more than once. A conversion is known by the
-data's bytes, the task file's keys and this program's own code; only files are remembered, since a
-hub's data set and a folder have no bytes of their own.
+Each process of a node loads its task files, some more than once. The cache key is the data's bytes,
+the task file's keys and this program's own code. Only files are cached: data sets on the Hub and
+folders have no bytes of their own.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from shoal_base.cache_folder import cache_folder
 from shoal_base.files import write_atomically
 
 _ROOMS: Final = (".", "data", "unit_tests")
-"""Rooms of this package whose code decides what a data file becomes."""
+"""Packages whose code determines the result of a conversion."""
 
 T = TypeVar("T")
 
 
 def conversion_path(data: bytes, *keys: object) -> Path | None:
-    """Return where the conversion of a file is remembered; None for a user without a cache."""
+    """Return the path of a file's cached conversion; None for a user without a cache folder."""
     stated = "\0".join(map(repr, keys))
     digest = hashlib.sha256(f"{_code_digest()}\0{stated}\0".encode(errors="surrogatepass") + data)
     try:
@@ -35,7 +35,7 @@ def conversion_path(data: bytes, *keys: object) -> Path | None:
 
 
 def read_conversion(path: Path | None, kind: type[T], is_whole: Callable[[T], bool]) -> T | None:
-    """Return what is remembered, if the files that it names are still what was written."""
+    """Return a cached conversion if the files that it names are unchanged."""
     if path is None:
         return None
     try:
@@ -48,7 +48,7 @@ def read_conversion(path: Path | None, kind: type[T], is_whole: Callable[[T], bo
 
 
 def write_conversion(path: Path | None, made: Any) -> None:
-    """Remember a conversion, a dataclass with `path` and `notes`, if the disk allows it."""
+    """Cache a conversion, a dataclass with `path` and `notes`, if the disk allows it."""
     if path is None:
         return
     fields = {**dataclasses.asdict(made), "path": str(made.path)}

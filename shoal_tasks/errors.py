@@ -1,4 +1,4 @@
-"""Errors of the task package, named by who can do something about them."""
+"""Errors of the task package, named by who can act on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class TaskError(Exception):
-    """Root of this package's errors."""
+    """Base class of this package's errors."""
 
 
 class FamilyError(TaskError, ValueError):
@@ -17,36 +17,36 @@ class FamilyError(TaskError, ValueError):
 
 
 class NewerFamilyError(FamilyError):
-    """A family whose generator or verifier this version does not have: a newer one may."""
+    """A family whose generator or verifier this version lacks; a newer one may have it."""
 
 
 class UnknownFamily(TaskError, LookupError):  # noqa: N818  a fact, not a fault
-    """Coordinates name a family, or a configuration of it, that this worker was not given."""
+    """Coordinates name a family or a configuration that this worker does not serve."""
 
 
 class GenerationError(TaskError):
-    """A generator fails on these coordinates, for everybody: no task has them."""
+    """A generator fails on these coordinates, on every machine: they have no task."""
 
     def __init__(self, why: str, task: TaskCoordinates | None = None) -> None:
-        """`task` are the coordinates, where the error is about one task."""
+        """`task` are the coordinates, if the error is about one task."""
         super().__init__(why)
         self.task = task
 
 
 class WorkerUnavailable(TaskError):  # noqa: N818  a state, not a fault
-    """The task worker could not answer in time. It says nothing about the task: never a penalty."""
+    """The task worker could not reply in time. It says nothing about the task: no penalty."""
 
 
 class WorkerProtocolError(TaskError):
-    """The worker's bytes break the protocol; its process is no longer trusted and is killed."""
+    """The worker violated the protocol. Its process is no longer trusted and is killed."""
 
 
 class ServerUnavailable(WorkerUnavailable):
-    """An OpenEnv server or a judge of the operator's that cannot be used now; one line says why."""
+    """The operator's OpenEnv server or judge cannot be used now; one line says why."""
 
     def __init__(self, why: str, lane: str = "", *, was_asked: bool = True) -> None:
-        """`lane` is its `FamilySpec.lane`, where a client of the worker raises this; `was_asked`
-        is false where that client knew before that it is away."""
+        """`lane` is its `FamilySpec.lane`, set by a client of the worker; `was_asked` is False if
+        that client did not try, because it was unavailable shortly before."""
         super().__init__(why)
         self.lane = lane
         self.was_asked = was_asked

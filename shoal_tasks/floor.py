@@ -1,7 +1,7 @@
-"""The floor of a family: the reward of answers that take no skill. Pure.
+"""The floor of a family: the best reward of answers that need no skill. Pure.
 
-Two kinds are tried: a *constant*, one and the same answer to every question, and an *echo*, a piece
-of the question copied by one rule, such as its last line.
+Two kinds are tried: a *constant*, the same answer to every question, and an *echo*, a piece of the
+question copied by a fixed rule, such as its last line.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from shoal_tasks.prompts import answer_text
 from shoal_tasks.spec import FamilySpec
 
 NUM_QUESTIONS: Final = 150
-"""Questions that a floor is measured on: a standard error of at most 0.04."""
+"""Questions for measuring a floor: a standard error of at most 0.04."""
 _NUM_ANSWERS: Final = 10
 _DEGENERATE: Final[Mapping[str, Sequence[str]]] = {
     "propositional_logic": ("P ∨ ¬P", "P ∧ ¬P", "P", "Q", "¬P", "P ∨ Q", "P ∧ Q", "P → Q", "P ↔ Q"),
 }
-"""Tried beside the commonest right answers; by generator."""
+"""Constants tried in addition to the most common right answers, by generator."""
 
 _NUMBER: Final = re.compile(r"-?\d+(?:[./]\d+)?")
 _PREMISE: Final = re.compile(r"^\.?\d+\. (.+)$", re.MULTILINE)
@@ -35,7 +35,7 @@ def _last_line(question: str) -> str:
 
 
 def _input(question: str) -> str:
-    """Return what stands behind the last colon: the rest of that line, or the lines below it."""
+    """Return the text after the last colon: the rest of that line, or the lines below it."""
     behind = question.rstrip().rpartition(":")[2]
     first, _, below = behind.partition("\n")
     return first.strip() or below.partition("\n\n")[0].strip()
@@ -59,12 +59,12 @@ ECHOES: Final[Mapping[str, Callable[[str], str]]] = {
     "the first premise": lambda question: "".join(_PREMISE.findall(question)[:1]),
     "the premises, joined": _joined_premises,
 }
-"""An answer made of the question alone, by what it is; an empty text where a question has none."""
+"""Answers made from the question alone, by description; empty if a question has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floor:
-    """The best answer without skill that was found."""
+    """The best unskilled answer that was found."""
 
     answer: str
     """The constant itself, or a key of `ECHOES`."""
@@ -74,7 +74,7 @@ class Floor:
 
 
 def candidates(spec: FamilySpec, answers: Iterable[str]) -> list[str]:
-    """Return the constants worth trying: the commonest of right answers, and degenerate ones."""
+    """Return the constants to try: the most common right answers, and degenerate ones."""
     common = Counter(answers).most_common(_NUM_ANSWERS)
     found = [answer for answer, _ in common]
     return list(dict.fromkeys([*found, *_DEGENERATE.get(spec.generator, ())]))
@@ -88,11 +88,11 @@ def floor_of(
     *,
     form: Callable[[str], str] | None = None,
 ) -> Floor:
-    """Return the constant or echo with the best mean reward.
+    """Return the constant or echo with the highest mean reward.
 
-    `right` are right answers of the family, which constants are taken from. `rewards_of` scores one
-    completion for each question. `form` writes an answer as a completion; without it, as the
-    family's answer format has it.
+    `right` are right answers of the family, the source of constants. `rewards_of` scores one
+    completion for each question. `form` converts an answer to a completion; by default, the
+    family's answer format does.
     """
     write = form or (lambda answer: answer_text(answer, tagged=spec.is_tagged))
     found = []

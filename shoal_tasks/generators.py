@@ -1,9 +1,9 @@
-"""The reasoning_gym 0.1.25 generators a family may use, from reading every scorer listed.
+"""The reasoning_gym 0.1.25 generators that families may use. Every scorer listed was reviewed.
 
 reasoning_gym's own `score_answer` passes the completion to `eval` or to sympy's parser for nine
-datasets: a completion is then a program that runs with the scorer's rights. The one of them that
-presets use has a replacement in `safe_scorers` that never evaluates. Anything not listed here is
-refused: a family comes from a swarm's manifest, so from somebody else.
+data sets: a completion is then a program that runs with the scorer's rights. The one that presets
+use has a replacement in `safe_scorers` that never evaluates. Generators not listed here are
+refused, because a family comes from a swarm's manifest, which another peer may have written.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DEFAULT_SCORER: Final = frozenset(
         "word_sequence_reversal",
     }
 )
-"""Scored by the base class: equality, else containment. Nothing is parsed."""
+"""Scored by the base class: equality, otherwise containment. Nothing is parsed."""
 
 REVIEWED_SCORER: Final = frozenset(
     {
@@ -54,19 +54,19 @@ REVIEWED_SCORER: Final = frozenset(
         "products",
     }
 )
-"""Scored by their own method, which parses numbers with `int`, `float` or `Decimal` only."""
+"""Scored by their own method, which parses numbers only with `int`, `float` or `Decimal`."""
 
 TEXT_EVALUATING: Final = frozenset({"binary_matrix"})
-"""The library's scorer evaluates the completion. Never called: `safe_scorers` has another."""
+"""The library's scorer evaluates the completion. It is never called: `safe_scorers` replaces it."""
 
 SAFE_REPLACEMENT: Final = TEXT_EVALUATING | {"propositional_logic", "spell_backward"}
-"""Scored by `safe_scorers`: the library's method evaluates text, explodes, or overpays."""
+"""Scored by `safe_scorers`: the library's method evaluates text, blows up, or rewards too much."""
 
 ALLOWED_GENERATORS: Final = DEFAULT_SCORER | REVIEWED_SCORER | SAFE_REPLACEMENT
 
 
 def scorer_of(generator: str) -> str:
-    """Return in words how completions of a generator's tasks are scored."""
+    """Describe how completions of a generator's tasks are scored."""
     if generator in TEXT_EVALUATING:
         return "shoal's own; the library's evaluates text"
     if generator in SAFE_REPLACEMENT:

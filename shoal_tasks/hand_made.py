@@ -1,7 +1,7 @@
-"""Rollout groups that no trainer made: a person's answers, or a script's, from rows of JSON.
+"""Rollout groups without a trainer: a person's or script's completions, from rows of JSON.
 
     {"family": …, "seed": …, "index": …, "completions": ["…", …]}     a task that peers regenerate
-    {"question": …, "answer": …, "completions": […]}                  where the swarm takes such
+    {"question": …, "answer": …, "completions": […]}                  if the swarm allows such
 
 Every row is checked before any is published; an error names its line.
 """
@@ -31,7 +31,7 @@ _INLINE_VERSION = "1"
 
 
 class RowError(Exception):
-    """A row that cannot be published; the text names its line and is one line itself."""
+    """A row that cannot be published; one line that names the row's line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ def read_groups(
     rules: SwarmRules,
     worker: SyncTaskWorker,
 ) -> list[RolloutGroup]:
-    """Return a group for each line that is not blank, in order.
+    """Return one group for each non-empty line, in order.
 
     Raises:
-        RowError: a row that peers would not take.
+        RowError: peers would not accept a row.
         TaskError: the task worker failed.
     """
     known = {spec.name: spec for spec in families}
@@ -67,12 +67,12 @@ def read_groups(
         )
     except GenerationError as error:
         line = next(row.line for row in rows if row.task == error.task)
-        raise RowError(f"line {line}: no question there ({error})") from None
+        raise RowError(f"line {line}: these coordinates have no question ({error})") from None
     return [RolloutGroup(task=_task(row, known, made), completions=row.completions) for row in rows]
 
 
 def completion_of(text: str, finish_reason: FinishReason = FinishReason.STOP) -> Completion:
-    """Return an answer that no model counted: its words and an end stand for tokens."""
+    """Return a completion without token counts from a model: words and an end count as tokens."""
     return Completion(text=text, num_tokens=len(text.split()) + 1, finish_reason=finish_reason)
 
 
@@ -95,7 +95,7 @@ def _completions(line: int, row: Mapping[str, Any], rules: SwarmRules) -> tuple[
         raise RowError(f"line {line} has no list of completions")
     if not rules.min_completions <= len(given) <= rules.max_completions:
         raise RowError(
-            f"line {line} has {len(given)} completions: this swarm takes "
+            f"line {line} has {len(given)} completions: this swarm accepts "
             f"{rules.min_completions} to {rules.max_completions} for a question"
         )
     found = tuple(_completion(line, item) for item in given)
@@ -113,8 +113,8 @@ def _completion(line: int, item: Any) -> Completion:
         try:
             return completion_of(item["text"], FinishReason(item.get("finish_reason", "stop")))
         except ValueError:
-            raise RowError(f"line {line}: finish_reason is stop or length") from None
-    raise RowError(f"line {line}: a completion is a text, or an object with one")
+            raise RowError(f"line {line}: finish_reason must be stop or length") from None
+    raise RowError(f"line {line}: a completion must be a text or an object with a text")
 
 
 def _coordinates(
@@ -123,7 +123,7 @@ def _coordinates(
     spec = known.get(row["family"]) if isinstance(row["family"], str) else None
     if spec is None:
         raise RowError(
-            f"line {line}: family {row['family']!r} is not this swarm's; it has {', '.join(known)}"
+            f"line {line}: family {row['family']!r} is not in this swarm; it has {', '.join(known)}"
         )
     seed, index = row.get("seed"), row.get("index", 0)
     for name, value, limit in (("seed", seed, MAX_SEED), ("index", index, MAX_INDEX)):
@@ -131,8 +131,8 @@ def _coordinates(
             raise RowError(f"line {line}: {name} must be a whole number below {limit}")
     if row["seed"] < TRAIN_SEED_MIN:
         raise RowError(
-            f"line {line}: seed {row['seed']} is kept for evaluation; "
-            f"questions to share have seeds from {TRAIN_SEED_MIN} on"
+            f"line {line}: seed {row['seed']} is reserved for evaluation; "
+            f"use seeds from {TRAIN_SEED_MIN} on"
         )
     return TaskCoordinates(
         family=spec.name, config_digest=spec.digest, seed=int(row["seed"]), index=index
@@ -144,7 +144,7 @@ def _inline(line: int, row: Mapping[str, Any], rules: SwarmRules) -> Task:
     if not isinstance(question, str) or not isinstance(answer, str):
         raise RowError(f"line {line} needs family and seed, or question and answer")
     if not rules.allow_inline_tasks:
-        raise RowError(f"line {line}: this swarm takes no questions of one's own")
+        raise RowError(f"line {line}: this swarm accepts no inline questions; use family and seed")
     for text in (question, answer):
         if "\0" in text or len(text.encode(errors="replace")) > MAX_INLINE_TASK_BYTES:
             raise RowError(
@@ -163,7 +163,7 @@ def _inline(line: int, row: Mapping[str, Any], rules: SwarmRules) -> Task:
 
 
 def _task(row: _Parsed, known: Mapping[str, FamilySpec], made: Iterator[tuple[str, Split]]) -> Task:
-    """Return a row's task. Raises RowError for one that nobody may train on."""
+    """Return a row's task. Raises RowError if it is not for training."""
     if isinstance(row.task, Task):
         task = row.task
         part = Split.HELD_OUT if is_held_out(task.question_digest) else Split.TRAINING
@@ -176,7 +176,9 @@ def _task(row: _Parsed, known: Mapping[str, FamilySpec], made: Iterator[tuple[st
             "text, is kept for evaluation; share another, or word yours otherwise"
         )
     if part is Split.LEFT_OUT:
-        raise RowError(f"line {row.line}: nobody trains on this question; share another")
+        raise RowError(f"line {row.line}: this question is not used for training; publish another")
     if part is Split.AWAY:
-        raise RowError(f"line {row.line}: the OpenEnv server of its family is away")
+        raise RowError(
+            f"line {row.line}: the OpenEnv server of its family is unavailable; try again later"
+        )
     return task

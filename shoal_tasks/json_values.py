@@ -1,4 +1,4 @@
-"""The values of a user's data as JSON has them. Pure."""
+"""Conversion of a user's data to JSON values. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, Final
 from shoal_tasks.spec import JsonValue
 
 Record = dict[str, Any]
-"""One row of a data file: a value of any type by its column."""
+"""One row of a data file: values of any type, by column."""
 _SHOWN_KEYS: Final = 6
 Placed = tuple[str, Record]
-"""A row behind the words that name its place in the file: `line 3`."""
+"""A row with its place in the file in words, such as `line 3`."""
 
 
 def as_json(value: Any) -> JsonValue:
-    """Return a column's value as JSON has it: what JSON cannot say is its text, NaN is null."""
+    """Convert a value to JSON: other types become text, and NaN becomes null."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -33,7 +33,7 @@ def as_json(value: Any) -> JsonValue:
 
 
 def _text_of(value: bytes) -> str | None:
-    """Return bytes that are a text; None for a picture or a sound, which no reward looks at."""
+    """Decode bytes as text; None for a picture or a sound, which no reward can use."""
     try:
         text = value.decode()
     except UnicodeDecodeError:
@@ -42,14 +42,14 @@ def _text_of(value: bytes) -> str | None:
 
 
 def number_text(value: JsonValue) -> JsonValue:
-    """Return a number as the text that people write for it (5, not 5.0); other values unchanged."""
+    """Return a number as people write it (5, not 5.0); other values are unchanged."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def describe(value: JsonValue) -> str:
-    """Return in words what a value is: `a list of 2 texts`."""
+    """Describe a value in words: `a list of 2 texts`."""
     match value:
         case None:
             return "null"

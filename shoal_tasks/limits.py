@@ -7,54 +7,54 @@ from typing import Final, Self
 
 MAX_ITEMS_PER_FRAME: Final = 64
 MAX_ITEMS_ON_A_SERVER: Final = 8
-"""The same where each is a game that a server replays: a frame has one deadline, 15 s, so a game of
-an OpenEnv server may take some two seconds."""
+"""The same for games that an OpenEnv server replays: a frame's deadline is 15 s, so one game may
+take some two seconds."""
 MAX_ITEMS_OF_A_JUDGE: Final = 1
-"""The same where each completion is a question to an LLM, which may take seconds."""
+"""The same for completions that an LLM grades, which may take seconds each."""
 MAX_ITEMS_OF_TESTS: Final = 1
-"""The same where each completion is a program that unit tests run."""
+"""The same for programs that unit tests run."""
 MAX_CHARS_PER_FRAME: Final = 1_000_000
-"""Completion text in one frame, characters; JSON may need twelve bytes for one."""
+"""Maximum completion characters in one frame; JSON may need twelve bytes for one."""
 
 MAX_QUESTION_CHARS: Final = 256 * 1024
 
 TIMED_OUT_ERROR: Final = "timed out"
-"""The worker's error when making a task used up its time, unlike a generator that fails."""
+"""The worker's error if generating a task used up its time, unlike a failing generator."""
 
 
 def test_wall_seconds(cpu_seconds: float) -> float:
-    """Return the longest that a completion's tests may take on any clock: a last resort, for a
-    machine that is busy with something else."""
+    """Return the wall-time limit of one completion's tests, a last resort on a machine that is
+    busy with other work."""
     return 8 * cpu_seconds + 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLimits:
-    """Limits of the worker process and of its callers' patience."""
+    """Limits of the worker process, and deadlines of its callers."""
 
     item_cpu_seconds: float = 1.0
-    """Processor time for one item, measured by the worker itself. Not wall time: a busy machine
-    must not turn right answers into wrong ones."""
+    """Processor time for one item, measured by the worker. Not wall time: a busy machine must not
+    turn correct answers into wrong ones."""
     request_timeout_seconds: float = 15.0
     """Wall time for one frame of items; then the worker is killed."""
     start_timeout_seconds: float = 180.0
-    """Wall time from spawning a worker to its first answer. Importing takes 1 to 2 s; with
-    `verifiers` (5,400 modules) 3 to 4 s, and once 65 s on a busy machine."""
+    """Wall time from spawning a worker to its first reply. Imports take 1 to 2 s; with `verifiers`
+    (5,400 modules) 3 to 4 s, and once 65 s on a busy machine."""
     process_cpu_seconds: int = 3600
     """Hard processor-time limit of one worker process."""
     recycle_cpu_seconds: int = 1800
     """Processor time after which a healthy worker is replaced between two requests."""
     memory_bytes: int = 512 * 1024 * 1024
-    """Address space beyond what the imports took."""
+    """Address space in addition to what the imports used."""
     max_open_files: int = 16
     max_restarts: int = 4
-    """Failed starts in a row before callers are told that the worker is unavailable."""
+    """Consecutive failed starts before callers get `WorkerUnavailable`."""
     max_backoff_seconds: float = 5.0
-    """Longest pause between two starts; doubles from 0.1."""
+    """Maximum pause between two starts, in seconds; it doubles from 0.1."""
 
     def of_tests(self, test_seconds: int) -> Self:
-        """Return the limits of the worker that runs unit tests, each completion's for at most
-        `test_seconds` of processor time."""
+        """Return the limits of a worker for unit tests, with `test_seconds` of processor time for
+        each completion."""
         seconds = test_wall_seconds(test_seconds)
         return replace(
             self,
@@ -64,8 +64,8 @@ class WorkerLimits:
         )
 
     def of_a_judge(self) -> Self:
-        """Return the limits of a judge's worker, which asks an LLM or holds a small one. Guesses:
-        one answer of an LLM takes 1 to 10 s, and a judge of 135 M parameters some 1.5 GiB."""
+        """Return the limits of a judge's worker, which calls an LLM or loads a small one. Guesses:
+        an LLM's reply takes 1 to 10 s, and a judge of 135 M parameters some 1.5 GiB."""
         return replace(
             self,
             item_cpu_seconds=15 * self.item_cpu_seconds,

@@ -1,8 +1,9 @@
-"""The games that come with shoal: they need no other package and no file. Pure.
+"""The games that come with shoal, without other packages or files. Pure.
 
-A game is a class of two methods, as in a user's own Python file (`shoal_tasks.worker.environment`).
-A change of what a game says or pays is another game: give it another name in `OWN_GAMES`, since
-peers of different versions would replay the same messages to different rewards.
+A game is a class with two methods, as in a user's own Python file
+(`shoal_tasks.worker.environment`). A game with changed texts or rewards is a new game and needs a
+new name in `OWN_GAMES`: peers of different versions would otherwise replay the same messages to
+different rewards.
 """
 
 from __future__ import annotations
@@ -16,20 +17,21 @@ class Game(Protocol):
     """A game for one player."""
 
     def reset(self, seed: int) -> str:
-        """Begin, and return what is seen first."""
+        """Begin, and return the first observation."""
         ...
 
     def step(self, message: str) -> tuple[str, float, bool]:
-        """Answer a message. Return what is seen, a reward, and whether the game is over."""
+        """Handle a message. Return the observation, the reward, and whether the game is over."""
         ...
 
 
 class HigherLower:
-    """A number is to be found among 31, in five guesses; each wrong guess is told its side.
+    """Find one of 31 numbers in five guesses; after a wrong guess, the game says in which
+    direction.
 
-    Whoever halves what is left always finds it, since 31 = 2⁵ - 1. Five guesses that do not depend
-    on the answers find it in at most 5 of 31 games: the floor is 0.16. Guesses drawn at random from
-    what is left find it in 54 %.
+    Bisection always finds it, since 31 = 2⁵ - 1. Five guesses that ignore the replies find it in at
+    most 5 of 31 games: the floor is 0.16. Random guesses among the remaining numbers find it in 54
+    %.
     """
 
     NUMBERS: Final = 31
@@ -37,7 +39,7 @@ class HigherLower:
     LARGEST: Final = 99
 
     def reset(self, seed: int) -> str:
-        """Draw the numbers in question, and one of them."""
+        """Choose the range of numbers, and one of them."""
         chance = random.Random(seed)
         first = chance.randint(1, self.LARGEST - self.NUMBERS + 1)
         self.secret = first + chance.randrange(self.NUMBERS)
@@ -46,7 +48,7 @@ class HigherLower:
         return f"Find my number, from {first} to {last}, in {self.GUESSES} guesses."
 
     def step(self, message: str) -> tuple[str, float, bool]:
-        """Compare one guess. What is no whole number costs a guess, too."""
+        """Compare one guess. A message that is not a whole number uses up a guess, too."""
         text = message.strip()
         guess = int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else None
         if guess == self.secret:
@@ -60,4 +62,4 @@ class HigherLower:
 
 
 OWN_GAMES: Final[Mapping[str, type[Game]]] = {"higher-lower": HigherLower}
-"""Games by the name that a family's configuration has under `game`."""
+"""Games by the value of `game` in a family's configuration."""

@@ -1,4 +1,4 @@
-"""A question's text as a model sees it: shared by own and other generators. Pure."""
+"""The text of a question as a model sees it, in local and external generation. Pure."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ TAGGED_INSTRUCTION: Final = (
     "<answer> and </answer>. Put nothing but the answer between the tags, in exactly "
     "the form that the question's examples show."
 )
-"""Stands before the questions of tagged families; `shoal_tasks.answers` looks for what it asks."""
+"""Shown before the questions of tagged families; `shoal_tasks.answers` extracts that answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """A question with its right answer, shown before the one that is asked."""
+    """A few-shot example: a question with its right answer, shown before the actual question."""
 
     question: str
     answer: str
-    """Text as a completion has it: `answer_text`."""
+    """The answer in the form of a completion: `answer_text`."""
 
 
 def answer_text(answer: str, *, tagged: bool) -> str:
-    """A right answer in the form that is asked for."""
+    """Return a right answer in the form that the instruction requires."""
     return f"<answer>{answer}</answer>" if tagged else answer
 
 
 def instruction(*, tagged: bool, system: str = "") -> str:
-    """Return what stands before a family's questions; empty where nothing does.
+    """Return the text before a family's questions; empty if there is none.
 
-    That is the family's own system text, the rule for tagged answers, or both.
+    It is the family's own system text, the rule for tagged answers, or both.
     """
     return "\n\n".join(text for text in (system, TAGGED_INSTRUCTION if tagged else "") if text)
 
@@ -39,7 +39,7 @@ def instruction(*, tagged: bool, system: str = "") -> str:
 def messages_for(
     question: str, *, tagged: bool, system: str = "", examples: Sequence[Example] = ()
 ) -> list[dict[str, str]]:
-    """Return the chat that asks a question; `tagged` asks for the answer between tags.
+    """Return the chat with a question; `tagged` requires the answer between tags.
 
     `system` is the family's own system text, and `examples` are turns before the question.
     """
@@ -62,5 +62,5 @@ def plain_prompt(
 
 
 def plain_turn(observation: str) -> str:
-    """Return what stands between two messages of a game, for models without a chat template."""
+    """Return the text between two messages of a game, for models without a chat template."""
     return f"\n\n{observation}\nAnswer:"

@@ -1,11 +1,11 @@
-"""The distinct questions of a file, and the ones that are held out. Pure.
+"""The distinct questions of a file, and which of them are held out. Pure.
 
     rows ─▶ one group for each distinct question ─▶ training: in the file's order
                                                  └▶ held out: the last ones of the file
 
-Two questions are the same if they differ in case and white space alone, unless the task file says
-that case matters. A question is wholly on one side: none that is evaluated is trained on. Draws go
-by distinct question, so one that stands in twenty rows is not asked twenty times as often.
+Two questions are the same if they differ only in case and white space, unless the task file says
+that case matters. All rows of a question are on the same side, so no evaluated question is trained
+on. Sampling is by distinct question, so one with twenty rows is not sampled twenty times as often.
 """
 
 from __future__ import annotations
@@ -15,42 +15,43 @@ from dataclasses import dataclass
 from typing import Final, Generic, Self, TypeVar
 
 BY_QUESTION: Final = "question"
-"""The split by questions that are compared without case and white space."""
+"""The split by questions compared without case and white space."""
 BY_TEXT: Final = "text"
-"""The split by questions that are compared letter by letter."""
+"""The split by questions compared letter by letter."""
 SPLITS: Final = (BY_QUESTION, BY_TEXT)
 
 _HELD_OUT_SHARE: Final = 10
-"""One distinct question in so many is held out where the task file does not say how many."""
+"""By default, one in this many distinct questions is held out."""
 
 R = TypeVar("R")
 
 
 def question_key(question: str, split: str = BY_QUESTION) -> str:
-    """Return what two texts have in common if they are the same question."""
+    """Return a key that is equal for texts that are the same question."""
     return question if split == BY_TEXT else " ".join(question.casefold().split())
 
 
 def default_held_out(num_questions: int) -> int:
-    """Return how many distinct questions are held out where the task file does not say."""
+    """Return the default number of held-out questions."""
     return num_questions // _HELD_OUT_SHARE
 
 
 @dataclass(frozen=True, slots=True)
 class SplitRows(Generic[R]):
-    """The rows of a family by distinct question."""
+    """The rows of a family, grouped by distinct question."""
 
     training: tuple[tuple[R, ...], ...]
-    """Rows of each question that is trained on, in the order of first appearance."""
+    """Rows of each training question, in the order of first appearance."""
     held_out: tuple[tuple[R, ...], ...]
-    """Rows of each question that is not, in the order of last appearance."""
+    """Rows of each held-out question, in the order of last appearance."""
 
     @classmethod
     def of(cls, keys: Sequence[str], rows: Sequence[R], num_held_out: int) -> Self:
-        """Split rows, `keys` being those of their questions: the last `num_held_out` are held out.
+        """Split rows by the keys of their questions: the last `num_held_out` questions are held
+        out.
 
-        A question counts as last by its last row: a test set appended to a file is held out as it
-        is, also from the rows above that ask one of its questions.
+        A question's position is that of its last row, so a test set appended to a file is held out
+        completely, including earlier rows with the same questions.
         """
         groups: dict[str, list[R]] = {}
         last: dict[str, int] = {}
@@ -72,13 +73,13 @@ class RepeatedQuestions:
 
     num_rows: int
     num_questions: int
-    """Distinct ones."""
+    """Number of distinct questions."""
     num_repeated: int
-    """Questions that stand in more than one row."""
+    """Number of questions with more than one row."""
 
     @classmethod
     def of(cls, keys: Sequence[str]) -> Self:
-        """Count the rows whose questions have these keys."""
+        """Count the rows with these question keys."""
         counts: dict[str, int] = {}
         for key in keys:
             counts[key] = counts.get(key, 0) + 1
@@ -87,11 +88,11 @@ class RepeatedQuestions:
 
     @property
     def sentence(self) -> str:
-        """One line for the user; empty where every row has a question of its own."""
+        """One line for the user; empty if every row has its own question."""
         if not self.num_repeated:
             return ""
         return (
             f"{self.num_rows:,} rows ask {self.num_questions:,} different questions: "
-            f"{self.num_repeated:,} of them {'stand' if self.num_repeated > 1 else 'stands'} in "
-            "several rows, and each is drawn as often as the others"
+            f"{self.num_repeated:,} of them {'occur' if self.num_repeated > 1 else 'occurs'} in "
+            "several rows, and each is sampled as often as the others"
         )

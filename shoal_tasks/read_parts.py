@@ -1,13 +1,13 @@
 """Finds the parts of a game's messages that its environment reads, by replaying the game. Pure.
 
-    messages ─▶ without margins ─▶ replay: the same reward? ─▶ the game is read without them
-             ─▶ of each, its last [move] ─▶ replay: the same reward? ─▶ the rest is unread
-                 └─ first [move], {…}, last word, first word: the first that is
+    messages ─▶ without margins ─▶ replay: same reward? ─▶ the game is used without them
+             ─▶ each one's last [move] ─▶ replay: same reward? ─▶ the rest is unread
+                 └─ otherwise first [move], {…}, last word, first word: the first that works
 
-Environments read messages in their own ways: one strips white space, another takes what stands in
-brackets and a third parses JSON. None of them says so, and all of them are replayed. So what can be
-left out of all messages without a change of the reward was not what earned it. White space around a
-message is left out altogether. Words are not: they may be the reasoning that found the move.
+Environments parse messages in their own ways: one strips white space, another takes the text in
+brackets, a third parses JSON. They do not say which, but they can be replayed: what can be removed
+from all messages without changing the reward did not earn it. White space around a message is
+removed altogether. Words are not, because they may be the reasoning that found the move.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 from shoal_tasks.types import Play, PlayRequest
 
 Span = tuple[int, int]
-"""A range of characters of a message."""
+"""A character range of a message."""
 
 _BRACKETS: Final = re.compile(r"\[[^\[\]]*\]")
 
@@ -63,8 +63,8 @@ PARTS: Final[tuple[Callable[[str], Span | None], ...]] = (
     _last_word,
     _first_word,
 )
-"""Functions that return a part of a message which an environment may read, or None without such a
-part; tried in this order."""
+"""Functions that return the part of a message that an environment may read, or None if there is
+none, in the order of trial."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,19 +74,19 @@ class ReadGame:
     messages: tuple[str, ...]
     """The messages, without margins that its reward does not need."""
     observations: tuple[str, ...]
-    """The environment's answers to these messages."""
+    """The environment's replies to these messages."""
     parts: tuple[Span, ...] | None
-    """The range of each message that its reward needs; None for all of them."""
+    """The character range of each message that the reward needs; None for all of it."""
 
 
 Replay = Callable[[Sequence[PlayRequest]], Sequence[Play]]
 
 
 def read_games(play: Replay, requests: Sequence[PlayRequest]) -> list[ReadGame]:
-    """Return each game without margins that its reward does not need, and what it needs else.
+    """Return each game without unneeded margins, and the parts that its reward needs.
 
-    At most six more replays a game than the one that is needed anyway, and none where no message
-    has anything that could be left out.
+    Needs at most six additional replays per game, and none if nothing can be removed from any
+    message.
     """
     plays = list(play(requests))
     games = list(requests)
@@ -109,7 +109,7 @@ def _shorter(
     plays: Sequence[Play],
     part: Callable[[str], Span | None],
 ) -> dict[int, tuple[PlayRequest, Play]]:
-    """Return, by place, the games that earn the same with this part of each message alone."""
+    """Return, by index, the games that earn the same with only this part of each message."""
     tried: dict[int, PlayRequest] = {}
     for index, request in enumerate(requests):
         if request is None or plays[index].error or plays[index].reward <= 0:

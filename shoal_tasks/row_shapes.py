@@ -1,4 +1,4 @@
-"""One record of a user's data as a task: question, answer, and a reward's columns. Pure."""
+"""Converts a record of a user's data to a task: question, answer, and reward columns. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shoal_tasks.templates import Template
 from shoal_tasks.unit_tests.forms import KEYS, code_row, question_column
 
 BOXED: Final = "\\boxed"
-"""The value of `answer_after` that takes what stands in the last `\\boxed{…}`."""
+"""The value of `answer_after` that takes the content of the last `\\boxed{…}`."""
 MAX_ROW_QUESTION_CHARS: Final = 32 * 1024
 CHOICES: Final = "choices"
 """The name by which a prompt places a row's lettered choices."""
@@ -27,7 +27,7 @@ _COMPARED: Final = ("exact", "math")
 _LIKELY: Final = re.compile("answer|truth|gold|target|label|solution|value", re.IGNORECASE)
 """Names of fields that may hold the answer."""
 _LOOKED_AT_ROWS: Final = 256
-"""Rows at the start whose columns a prompt may name."""
+"""Number of first rows whose columns a prompt may name."""
 
 
 class RowError(FamilyError):
@@ -36,33 +36,33 @@ class RowError(FamilyError):
     def __init__(self, message: str, kind: str) -> None:
         super().__init__(message)
         self.kind = kind
-        """The fault without the row: rows with the same one are counted."""
+        """The fault without the row, for counting rows with the same fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowKeys:
-    """The keys of a task file that say how rows are read."""
+    """The keys of a task file that define how rows are read."""
 
     question: str = "question"
     answer: str = "answer"
     answer_after: str = ""
     choices: ChoiceKeys | None = None
-    """The keys of multiple choice, whose answers are letters."""
+    """The keys for multiple choice, whose answers are letters."""
     prompt: str = ""
     prompt_shows_answer: bool = False
     verifier: str = "exact"
-    """`exact` or `math`; anything else means that a program scores, and is given the columns."""
+    """`exact` or `math`; with any other, a program scores and receives the columns."""
     system: str = ""
     held_out: int | None = None
     case_matters: bool = False
     code: Mapping[str, str] = field(default_factory=dict)
-    """Columns of rows with unit tests, by their keys (`unit_tests.forms`)."""
+    """Columns of rows with unit tests, by key (`unit_tests.forms`)."""
     is_answer_named: bool = False
     """True if the task file has the key `answer`."""
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Self:
-        """Take them from a task file's table."""
+        """Read them from a task file's table."""
         names = (
             *("question", "answer", "answer_after", "prompt", "prompt_shows_answer"),
             *("system", "held_out", "case_matters"),
@@ -80,12 +80,12 @@ class RowKeys:
 
     @property
     def is_compared(self) -> bool:
-        """True if an answer is compared with the row's: the row then needs one."""
+        """True if answers are compared with the row's, which therefore needs one."""
         return self.verifier in _COMPARED
 
     @property
     def has_tests(self) -> bool:
-        """True if a completion is a program that is run against the row's unit tests."""
+        """True if completions are programs for the row's unit tests."""
         return self.verifier == "tests"
 
     @property
@@ -96,25 +96,25 @@ class RowKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapedRow:
-    """One task, and where it comes from."""
+    """One task, and its origin in the data."""
 
     question: str
     answer: str
     columns: Mapping[str, JsonValue] | None
-    """The columns that a reward is given; None where an answer is compared."""
+    """The columns passed to a reward; None if answers are compared."""
     place: str
-    """The words that name its place in the data: `line 3`."""
+    """Its place in the data, in words: `line 3`."""
     system: str = ""
-    """The row's own system turn; empty for none."""
+    """The row's own system turn; empty without one."""
     worked: str = ""
-    """The text before the answer, where `answer_after` cut it off."""
+    """The text before the answer, removed by `answer_after`."""
 
     @property
     def line(self) -> str:
-        """The row as it stands in the rows file."""
+        """The row as a line of the rows file."""
         row: dict[str, JsonValue] = {"question": self.question, "answer": self.answer}
         if self.columns is not None:
-            # Not twice: `parse_rows` puts back what the question and the answer are.
+            # Stored once: `parse_rows` restores the columns that equal question or answer.
             known = {"question": self.question, "answer": self.answer or None}
             row["columns"] = {
                 key: one
@@ -125,10 +125,10 @@ class ShapedRow:
 
 
 class RowShaper:
-    """Makes rows of one data set's records, and remembers what the user is to be told."""
+    """Converts a data set's records to rows, and collects notes for the user."""
 
     def __init__(self, keys: RowKeys, first: Sequence[Record]) -> None:
-        """`first` are the records at the start, whose columns a prompt may name.
+        """`first` are the first records, whose columns a prompt may name.
 
         Raises `FamilyError`: the prompt names no column, or shows the answer.
         """
@@ -151,7 +151,7 @@ class RowShaper:
             self._aliases = {one.column for one in self._template.placeholders}
 
     def _check_names(self, columns: Mapping[str, JsonValue]) -> None:
-        """Raise `FamilyError` where the prompt names the answer's column, or one that holds it."""
+        """Raise `FamilyError` if the prompt names the answer's column, or one that contains it."""
         assert self._template is not None
         for place in self._template.placeholders:
             name = place.column
@@ -162,7 +162,7 @@ class RowShaper:
                 raise FamilyError(_shows_answer(name, "holds the answer" if is_inside else ""))
 
     def shape(self, record: Record, place: str) -> ShapedRow:
-        """Return one record as a row. Raises `RowError`."""
+        """Convert one record to a row. Raises `RowError`."""
         columns = _columns(record)
         if not columns:
             raise RowError(f"{place} is empty", "empty")
@@ -189,9 +189,9 @@ class RowShaper:
     def _choices(
         self, columns: Mapping[str, JsonValue], place: str
     ) -> tuple[dict[str, JsonValue], str]:
-        """Return a row's choices as a prompt shows them, and the right one's letter.
+        """Return a row's choices as a prompt shows them, and the letter of the right one.
 
-        Both are empty where the family is none of multiple choice. Raises `RowError`.
+        Both are empty if the family is not multiple choice. Raises `RowError`.
         """
         keys = self._keys.choices
         if keys is None:
@@ -208,7 +208,7 @@ class RowShaper:
         return {CHOICES: shown}, letter
 
     def _with_choices(self, question: JsonValue, columns: Mapping[str, JsonValue]) -> JsonValue:
-        """Return a question with the choices below it, unless its prompt places them."""
+        """Append the choices to a question, unless its prompt places them."""
         if self._keys.choices is None or not isinstance(question, str):
             return question
         places = () if self._template is None else self._template.placeholders
@@ -219,7 +219,7 @@ class RowShaper:
     def _question(
         self, columns: Mapping[str, JsonValue], place: str
     ) -> tuple[JsonValue, list[Conversation]]:
-        """Return what is asked, and the conversations that it comes from."""
+        """Return the question, and the conversations that it was taken from."""
         shown = [self._keys.question]
         if self._keys.has_tests and not has_column(columns, shown[0]):
             shown = [question_column(columns, shown[0])]
@@ -245,7 +245,7 @@ class RowShaper:
     def _answer(
         self, columns: Mapping[str, JsonValue], spoken: Sequence[Conversation], place: str
     ) -> str | None:
-        """Return the answer as a text; None where a reward needs none. Raises `RowError`."""
+        """Return the answer as text; None if a reward needs none. Raises `RowError`."""
         keys = self._keys
         if keys.has_tests:
             return None
@@ -277,12 +277,11 @@ class RowShaper:
     def _given(
         self, columns: Mapping[str, JsonValue], question: str, answer: str, place: str
     ) -> dict[str, JsonValue] | None:
-        """Return what a reward is given: the file's own columns under their own names.
+        """Return the columns passed to a reward: the file's own columns under their own names.
 
-        That are the tests of a family with tests, and None where an answer is compared.
-        `question` and `answer` are there too, unless columns of these names hold something else;
-        an answer that the task file cuts is the one that was made of it, and one of multiple choice
-        the letter.
+        For a family with tests, these are the tests; None if answers are compared. `question` and
+        `answer` are included, unless columns with these names hold something else. The answer is
+        the one after `answer_after`, or the letter in multiple choice.
         """
         if self._keys.is_compared:
             return None
@@ -299,7 +298,7 @@ class RowShaper:
         return given
 
     def _drop_aliases(self, columns: Mapping[str, JsonValue], answer: str, raw: str) -> None:
-        """Keep the columns of the prompt that have been the answer in every row."""
+        """Keep only the prompt's columns that have equalled the answer in every row so far."""
         for name in list(self._aliases):
             value = find_column(columns, name) if has_column(columns, name) else None
             text = str(number_text(value)).strip()
@@ -307,22 +306,22 @@ class RowShaper:
                 self._aliases.discard(name)
 
     def check(self) -> None:
-        """Raise `FamilyError`, after all rows, where the prompt showed the answer in each."""
+        """Raise `FamilyError`, after all rows, if the prompt showed the answer in each of them."""
         if self._aliases and not self._keys.prompt_shows_answer:
             name = min(self._aliases)
             raise FamilyError(_shows_answer(name, "is the answer in every row"))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Lines for the user about what was read and how."""
+        """Lines for the user about how the data was read."""
         found = []
         if self._template is not None and self._template.untouched:
             listed = ", ".join(self._template.untouched)
-            found.append(f"prompt: {listed} names no column and is shown as it stands")
+            found.append(f"prompt: {listed} is not a column and is shown unchanged")
         if self._num_unused_turns:
             found.append(
                 f"{self._num_unused_turns:,} conversations end with a turn of the assistant, which "
-                f"is not used: the answer is the column {self._keys.answer}"
+                f"is unused: the answer is the column {self._keys.answer}"
             )
         return tuple(found)
 
@@ -331,7 +330,7 @@ def _shows_answer(name: str, why: str) -> str:
     because = f", which {why}" if why else ""
     return (
         f"prompt shows the answer: {{{name}}} is its column{because}. Write {{{{{name}}}}} for the "
-        "braces alone, or prompt_shows_answer = true if it is meant"
+        "braces themselves, or set prompt_shows_answer = true if it is intended"
     )
 
 
@@ -362,33 +361,33 @@ def _missing(columns: Mapping[str, JsonValue], name: str, key: str, place: str) 
 
 
 def _hint(value: JsonValue, name: str) -> str:
-    """Return what to do about an answer that is no text."""
+    """Suggest what to do about an answer that is not text."""
     if isinstance(value, list) and value:
         return f'; name an element, answer = "{name}.0", or score by a reward'
     if isinstance(value, dict) and value:
         likely = next((key for key in value if _LIKELY.search(key)), next(iter(value)))
         return f'; name a field, answer = "{name}.{likely}", or score by a reward'
-    return "; leave such rows out, or score by a reward"
+    return "; remove such rows, or score by a reward"
 
 
 def _checked(value: JsonValue, key: str, place: str, limit: int) -> str:
-    """Return a text that can travel. Raises `RowError` naming `place` and `key`."""
+    """Check that a text can be sent. Raises `RowError` that names `place` and `key`."""
     if not isinstance(value, str):
-        raise RowError(f"{place}: {key} is {describe(value)}, and not a text", f"{key} kind")
+        raise RowError(f"{place}: {key} is {describe(value)}, not a text", f"{key} kind")
     if not value.strip():
         raise RowError(f"{place}: {key} is {describe(value)}", f"{key} empty")
     if len(value) > limit:
-        size = f"{len(value):,} characters, at most {limit:,}"
+        size = f"{len(value):,} characters; the limit is {limit:,}"
         raise RowError(f"{place}: {key} has {size}", f"{key} length")
     if "\0" in value:
-        raise RowError(f"{place}: {key} holds a NUL character", f"{key} NUL")
+        raise RowError(f"{place}: {key} contains a NUL character", f"{key} NUL")
     if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
-        raise RowError(f"{place}: {key} holds half a character", f"{key} half")
+        raise RowError(f"{place}: {key} contains a lone surrogate", f"{key} half")
     return value
 
 
 def _cut(text: str, mark: str, place: str) -> tuple[str, str]:
-    """Return what stands before and behind the last `mark`. Raises `RowError` without one."""
+    """Return the text before and after the last `mark`. Raises `RowError` without one."""
     if mark == BOXED:
         return _cut_box(text, place)
     before, found, answer = text.rpartition(mark)
@@ -398,7 +397,7 @@ def _cut(text: str, mark: str, place: str) -> tuple[str, str]:
 
 
 def _cut_box(text: str, place: str) -> tuple[str, str]:
-    """Return what stands before the last `\\boxed{…}`, and what stands in it."""
+    """Return the text before the last `\\boxed{…}`, and its content."""
     before, found, rest = text.rpartition(BOXED)
     depth = 0
     for number, char in enumerate(rest):

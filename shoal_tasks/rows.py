@@ -1,7 +1,7 @@
-"""Tasks that are the rows of a file: one JSON object a line, as `rows_file` writes it.
+"""Tasks from the rows of a file: one JSON object per line, as written by `rows_file`.
 
-A row is named by a seed, like a generated task, so it travels as coordinates: a peer that has the
-same file makes the same task, and one without it cannot be told another answer.
+A seed selects a row, as it does a generated task, so tasks are sent as coordinates: a peer with the
+same file makes the same task, and no sender can supply a false answer.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from shoal_tasks.errors import FamilyError
 from shoal_tasks.spec import FamilySpec, JsonValue
 
 FIRST_ROWS: Final = 256
-"""Rows at a file's start that are looked at: worked examples are chosen among them, and a verifier
-is tried on them. math-verify reads a formula in about a millisecond, and a worker is to start
-within a second."""
+"""Number of first rows from which few-shot examples are chosen and on which a verifier is tried.
+math-verify parses a formula in about a millisecond, and a worker should start within a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +27,13 @@ class TaskRow:
 
     question: str
     answer: str
-    """Empty only where a program of the user's scores: it may need no right answer."""
+    """Empty only if the user's program scores, which may need no right answer."""
     columns: Mapping[str, JsonValue]
-    """The data's own columns, which such a program is given; empty without one."""
+    """The data's own columns, passed to such a program; empty without one."""
 
 
 def parse_rows(data: bytes, name: str) -> tuple[TaskRow, ...]:
-    """Return the rows of a rows file. Raises `FamilyError` naming the line at fault."""
+    """Parse a rows file. Raises `FamilyError` that names the line."""
     return tuple(
         _row(line, f"{name}, line {number}") for number, line in enumerate(data.splitlines(), 1)
     )
@@ -50,32 +49,32 @@ def _row(line: bytes, where: str) -> TaskRow:
         raise FamilyError(f"{where}: not a row of a rows file")
     if not isinstance(columns, dict):
         return TaskRow(question=question, answer=answer, columns={})
-    # Those that are the question and the answer stand in the file once.
+    # Columns that equal question or answer are stored once.
     known = {"question": question, "answer": answer} if answer else {"question": question}
     return TaskRow(question=question, answer=answer, columns={**known, **columns})
 
 
 def file_digest(data: bytes) -> str:
-    """SHA-256 of a file's bytes, hexadecimal: what a family's configuration states."""
+    """Return the SHA-256 of a file's bytes in hexadecimal, as in a family's configuration."""
     return hashlib.sha256(data).hexdigest()
 
 
 def check_file(spec: FamilySpec, data: bytes, path: str, digest: object) -> None:
-    """Raise `FamilyError` where a file is not the one that the family names."""
+    """Raise `FamilyError` if a file is not the one that the family names."""
     if file_digest(data) != digest:
         raise FamilyError(f"family {spec.name!r}: {path} is not the swarm's file")
 
 
 def worked_beside(path: Path) -> Path:
-    """Return where the workings of a converted rows file lie: `answer_after` cut them off."""
+    """Return the path of a rows file's worked answers, which `answer_after` removed."""
     return path.with_suffix(".worked.json")
 
 
 def read_worked(spec: FamilySpec) -> dict[str, str]:
-    """Return the worked answers of some rows by their questions; empty where none are known.
+    """Return the worked answers of some rows, by question; empty if none are known.
 
-    They only show a model how an answer is written, so that nothing of them is in the family's
-    digest and a spoilt file costs no more than them.
+    They only show a model how answers are written. They are not part of the family's digest, and a
+    damaged file loses nothing else.
     """
     try:
         found = json.loads(worked_beside(Path(spec.path)).read_bytes()) if spec.path else {}

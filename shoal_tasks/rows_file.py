@@ -1,12 +1,12 @@
-"""A family's rows file, made of the user's data: what the task worker reads, and peers agree on.
+"""Converts the user's data to a rows file, which the task worker reads and peers agree on.
 
     data file ─ read_records ─▶ records ─ RowShaper ─▶ rows ─▶ by question ─▶ one JSON object a line
                                                                               in this user's cache
 
-Every data file is converted, so that the sandboxed worker reads one form only, and the same rows
-from another form of file are the same family. A line has the keys `question` and `answer`, and
-`columns` with the file's own columns where a program of the user's scores. Repeated rows are left
-out; the rows of questions that are held out stand last.
+Every data file is converted, so the sandboxed worker reads only one format, and the same rows in
+another format are the same family. A line has the keys `question` and `answer`, and `columns` with
+the file's own columns if the user's program scores. Repeated rows are dropped. Rows of held-out
+questions come last.
 """
 
 from __future__ import annotations
@@ -52,24 +52,24 @@ _SHOWN_CHARS: Final = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsFile:
-    """A rows file that lies in the cache, and what was found while it was made."""
+    """A rows file in the cache, and what was found during the conversion."""
 
     path: Path
     sha256: str
     num_questions: int
-    """Distinct questions, held-out ones included."""
+    """Number of distinct questions, including held-out ones."""
     num_held_out: int
     split: str
     """`BY_QUESTION` or `BY_TEXT`."""
     system: str
-    """The system turn that all rows have; empty for none, or different ones."""
+    """The system turn of all rows; empty if there is none, or several."""
     notes: tuple[str, ...]
-    """Lines for the user about the data: what was left out, and why."""
+    """Lines for the user about the data: what was dropped, and why."""
     worked_sha256: str
-    """SHA-256 of the workings beside the rows file, hexadecimal; empty where there are none."""
+    """SHA-256 in hexadecimal of the worked answers' file; empty without one."""
 
     def is_whole(self) -> bool:
-        """Return whether the cache still holds what was written. Raises `OSError`."""
+        """Return whether the cached files are unchanged. Raises `OSError`."""
         worked = worked_beside(self.path)
         return file_digest(self.path.read_bytes()) == self.sha256 and (
             not self.worked_sha256 or file_digest(worked.read_bytes()) == self.worked_sha256
@@ -79,9 +79,9 @@ class RowsFile:
 def make_rows_file(
     source: str, folder: Path, keys: RowKeys, options: ReadOptions | None = None
 ) -> RowsFile:
-    """Convert a data set into a rows file in the cache, named by its own digest.
+    """Convert a data set to a rows file in the cache, named by its own digest.
 
-    A relative `source` is looked up in `folder`. Blocks. Raises `FamilyError`.
+    A relative `source` is resolved in `folder`. Blocks. Raises `FamilyError`.
     """
     path = folder / source
     is_file = not source.startswith(HUB) and not is_folder(path)
@@ -114,7 +114,7 @@ def _convert(source: str, folder: Path, keys: RowKeys, options: ReadOptions | No
     data = b"".join(f"{row.line}\n".encode(errors="surrogatepass") for row in kept)
     if len(data) > MAX_FILE_BYTES:
         raise FamilyError(
-            f"{source}: its rows are {len(data):,} bytes, at most {MAX_FILE_BYTES:,} are read"
+            f"{source}: its rows are {len(data):,} bytes, the limit is {MAX_FILE_BYTES:,}"
         )
     texts = {row.question: row.worked for row in kept[:FIRST_ROWS]}
     worked = json.dumps(texts).encode() if any(texts.values()) else b""
@@ -132,7 +132,7 @@ def _convert(source: str, folder: Path, keys: RowKeys, options: ReadOptions | No
 
 
 def _shaped_rows(source: str, records: Sequence[Placed], shaper: RowShaper) -> list[ShapedRow]:
-    """Return all rows. Raises `FamilyError`: the first that cannot be used, and how many are so."""
+    """Return all rows. Raises `FamilyError`: the first unusable row, and how many are alike."""
     rows: list[ShapedRow] = []
     first: RowError | None = None
     num_rows = num_alike = 0
@@ -144,7 +144,7 @@ def _shaped_rows(source: str, records: Sequence[Placed], shaper: RowShaper) -> l
             first = first or error
             num_alike += error.kind == first.kind
     if first is not None:
-        others = f" ({num_alike:,} of {num_rows:,} rows are so)" if num_alike > 1 else ""
+        others = f" ({num_alike:,} of {num_rows:,} rows have this fault)" if num_alike > 1 else ""
         raise FamilyError(f"{source}, {first}{others}")
     if not rows:
         raise FamilyError(f"{source} has no rows")
@@ -154,37 +154,37 @@ def _shaped_rows(source: str, records: Sequence[Placed], shaper: RowShaper) -> l
 def _with_system(rows: Sequence[ShapedRow], keys: RowKeys) -> tuple[list[ShapedRow], str, str]:
     """Return the rows, the system turn that they share, and a line for the user about it.
 
-    The task file's own system turn is in place of the rows'. Different ones stand in front of the
-    questions, since a family has one. Raises `FamilyError`: a question is too long then.
+    The task file's own system turn replaces those of the rows. Different ones are put before the
+    questions, since a family has only one. Raises `FamilyError`: a question becomes too long.
     """
     systems = dict.fromkeys(row.system for row in rows)
     if keys.system or len(systems) == 1:
         (first, *_), is_replaced = systems, bool(keys.system and any(systems))
-        said = "the rows' own system turns are left out: the task file has the key system"
+        said = "the rows' own system turns are not used: the task file has the key system"
         return list(rows), keys.system or first, said if is_replaced else ""
     joined = []
     for row in rows:
         question = f"{row.system}\n\n{row.question}" if row.system else row.question
         if len(question) > MAX_ROW_QUESTION_CHARS:
-            size = f"{len(question):,} characters, at most {MAX_ROW_QUESTION_CHARS:,}"
+            size = f"{len(question):,} characters; the limit is {MAX_ROW_QUESTION_CHARS:,}"
             raise FamilyError(f"{row.place}: question has {size}, with its system turn")
         joined.append(replace(row, question=question))
     said = (
-        f"the rows have {len(systems):,} different system turns, which stand in front of their "
+        f"the rows have {len(systems):,} different system turns, which are put before their "
         "questions"
     )
     return joined, "", said
 
 
 def _num_held_out(keys: RowKeys, repeated: RepeatedQuestions) -> int:
-    """Return how many distinct questions are held out. Raises `FamilyError`."""
+    """Return the number of held-out questions. Raises `FamilyError`."""
     count = repeated.num_questions
     held_out = default_held_out(count) if keys.held_out is None else keys.held_out
     if not 0 <= held_out < count:
         of_rows = f" in {repeated.num_rows:,} rows" if repeated.num_repeated else ""
         raise FamilyError(
             f"held_out must be 0 to {count - 1}: the file has {count:,} different "
-            f"question{'s' if count > 1 else ''}{of_rows}, and one has to be left for training"
+            f"question{'s' if count > 1 else ''}{of_rows}, and at least one is needed for training"
         )
     return held_out
 
@@ -192,9 +192,9 @@ def _num_held_out(keys: RowKeys, repeated: RepeatedQuestions) -> int:
 def _check_repeated(
     source: str, rows: Sequence[ShapedRow], question_keys: Sequence[str], keys: RowKeys
 ) -> None:
-    """Raise `FamilyError` where one question has different answers, naming both rows.
+    """Raise `FamilyError` that names both rows if one question has different answers.
 
-    Answers that mathematics may find equal are compared by the worker, which has the library.
+    Answers that may be mathematically equal are compared by the worker, which has the library.
     """
     first: dict[str, ShapedRow] = {}
     found: tuple[ShapedRow, ShapedRow] | None = None
@@ -207,17 +207,17 @@ def _check_repeated(
     if found is None:
         return
     one, other = found
-    more = f" ({len(conflicting):,} questions are so)" if len(conflicting) > 1 else ""
+    more = f" ({len(conflicting):,} such questions)" if len(conflicting) > 1 else ""
     is_same = one.question == other.question
     raise FamilyError(
         f"{source}: {one.place} and {other.place} ask the same question with different answers, "
         f"{_short(one.answer)} and {_short(other.answer)}{more}; keep one of them"
-        + ("" if is_same else ", or say case_matters = true: they differ in case or white space")
+        + ("" if is_same else ", or set case_matters = true: they differ in case or white space")
     )
 
 
 def _may_be_equal(one: ShapedRow, other: ShapedRow) -> bool:
-    """Return whether two answers that differ as texts might be equal as mathematics."""
+    """Return whether two texts may be equal as mathematics."""
     try:
         return float(one.answer) == float(other.answer)
     except ValueError:
@@ -225,7 +225,7 @@ def _may_be_equal(one: ShapedRow, other: ShapedRow) -> bool:
 
 
 def _different(group: Sequence[ShapedRow], keys: RowKeys) -> Iterator[ShapedRow]:
-    """Yield the rows of one question that differ in what scores them."""
+    """Yield those rows of one question that are scored differently."""
     known: set[str] = set()
     for row in group:
         what = row.answer if keys.is_compared else row.line
@@ -235,7 +235,7 @@ def _different(group: Sequence[ShapedRow], keys: RowKeys) -> Iterator[ShapedRow]
 
 
 def _keep(data: bytes, worked: bytes) -> Path:
-    """Write a rows file, and the workings beside it if any. Raises `FamilyError`."""
+    """Write a rows file, and its worked answers if any. Raises `FamilyError`."""
     try:
         kept = cache_folder("rows")
         kept.mkdir(parents=True, exist_ok=True)
@@ -247,7 +247,7 @@ def _keep(data: bytes, worked: bytes) -> Path:
         raise FamilyError(str(error)) from None
     except OSError as error:
         raise FamilyError(
-            f"cannot write {error.filename}: {error.strerror}; XDG_CACHE_HOME names another folder"
+            f"cannot write {error.filename}: {error.strerror}; set XDG_CACHE_HOME to another folder"
         ) from None
     return path
 

@@ -1,8 +1,8 @@
-"""One folder, one run: refuses a start whose swarm or tasks are not those of the folder's run.
+"""One run per folder: refuses a start whose swarm or tasks differ from the folder's run.
 
 memory of the folder ─┐
-manifest of the start ┴─▶ the same: it resumes
-                        └▶ another: one line with what differs, and the two ways to continue
+manifest of the start ┴─▶ equal: it resumes
+                        └▶ different: one line with the differences, and two ways to continue
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ WAYS: Final = (
 
 
 _OTHERS_CHARS: Final = 100
-"""Longest list of differences beside two swarms' names."""
+"""Maximum characters of a list of differences after two swarms' names."""
 
 
 class OtherRunError(ManifestError):
-    """A start in the folder of another run. One line, with what differs and how to continue."""
+    """A start in the folder of another run; one line with the differences and how to continue."""
 
 
 def refuse_other_swarm(
     data_dir: Path, memory: RunMemory, own: Manifest, task_files: Sequence[str]
 ) -> None:
-    """Refuse to start the swarm `own` where another one is remembered.
+    """Refuse to start the swarm `own` if the folder remembers another one.
 
     Raises OtherRunError.
     """
@@ -54,7 +54,7 @@ def refuse_other_swarm(
 
 
 def other_checkpoint(data_dir: Path, then: str, now: str) -> OtherRunError:
-    """Return the refusal of a checkpoint of another swarm; both are named by digests in hex."""
+    """Return the error for a checkpoint of another swarm; both are named by hex digests."""
     return OtherRunError(
         f"{data_dir} holds a checkpoint of swarm {then[:12]}, and this start is of swarm "
         f"{now[:12]}; {WAYS}"
@@ -62,7 +62,7 @@ def other_checkpoint(data_dir: Path, then: str, now: str) -> OtherRunError:
 
 
 def refuse_other_name(data_dir: Path, memory: RunMemory, wanted: str) -> None:
-    """Refuse to join a swarm that is named by its digest where another one is remembered.
+    """Refuse to join a swarm named by its digest if the folder remembers another one.
 
     Raises OtherRunError.
     """
@@ -75,11 +75,11 @@ def refuse_other_name(data_dir: Path, memory: RunMemory, wanted: str) -> None:
 
 
 def refuse_edited_files(data_dir: Path, memory: RunMemory, task_files: Sequence[str]) -> None:
-    """Refuse task files that have changed since the last run, in a swarm that peers have stated.
+    """Refuse task files that changed since the last run, in a swarm defined by peers.
 
     Raises:
-        OtherRunError: a file's family has its name in the swarm, and is another one.
-        ManifestError: a task file that cannot be used.
+        OtherRunError: a file's family has the name of the swarm's, but differs from it.
+        ManifestError: a task file cannot be used.
     """
     if memory.manifest is None:
         return
@@ -98,10 +98,10 @@ def edited_families(
     task_files: Sequence[str],
     changed: dict[str, frozenset[str]] | None = None,
 ) -> list[tuple[TaskFamily, list[str]]]:
-    """Return the swarm's families of which a file here is another edition, and how it differs.
+    """Return the swarm's families that differ from a local file of the same name, and how.
 
     Raises:
-        ManifestError: a task file that cannot be used.
+        ManifestError: a task file cannot be used.
     """
     stated = {family.name: family for family in manifest.families}
     found = []
@@ -114,7 +114,7 @@ def edited_families(
 
 
 def changed_keys(memory: RunMemory, task_files: Sequence[str]) -> dict[str, frozenset[str]]:
-    """Return, by family, the keys of task files whose values have changed since the last run."""
+    """Return, by family, the keys of task files whose values changed since the last run."""
     before = {one.family: one.keys for one in memory.files if one.family}
     found = {}
     for now in map(read_noted, task_files):
@@ -126,7 +126,7 @@ def changed_keys(memory: RunMemory, task_files: Sequence[str]) -> dict[str, froz
 
 
 def _of_edits(data_dir: Path, found: Differences) -> str:
-    """Return the line for families that were edited, and nothing else; empty for any other."""
+    """Return the line for edited families, if nothing else differs; otherwise an empty one."""
     if found.others or not found.edits:
         return ""
     return f"{shown(found.edits)} in {data_dir}; restore it, or {WAYS}"

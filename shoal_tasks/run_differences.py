@@ -1,6 +1,6 @@
-"""The differences of two swarms in a user's words: the family, and the key of it. Pure.
+"""Describes the differences between two swarms for users: families, and their keys. Pure.
 
-manifest then, manifest now ──▶ edits      what changed within families of the same name
+manifest then, manifest now ──▶ edits      changes within families of the same name
                             └─▶ others     other families, another name, other rules
 """
 
@@ -15,14 +15,14 @@ from typing import Any, Final
 from shoal_wire.manifest import Manifest, SwarmRules, TaskFamily
 
 SHOWN: Final = 3
-"""Differences that a line names; the rest is counted."""
+"""Maximum number of differences in a line; the rest is counted."""
 _SHOWN_CHARS: Final = 125
-"""Longest list of differences: what to do stands behind it, and a line has its end."""
+"""Maximum characters of a list of differences, because the remedy follows on the same line."""
 _DIGEST_CHARS: Final = 8
 _VALUE_CHARS: Final = 24
 
 _FILES: Final = frozenset({"sha256", "reward_sha256s"})
-"""Keys of a family's configuration that state digests of files."""
+"""Keys of a family's configuration that are digests of files."""
 _SETTINGS: Final = {
     "allow_inline_tasks": "inline_tasks",
     "allowed_peers": "allow_peers",
@@ -35,17 +35,17 @@ _SHAPING: Final = frozenset(
         *("tests", "entry_point", "solution"),
     }
 )
-"""Keys of a task file that make other rows of the same data."""
+"""Keys of a task file that change the rows made from the same data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Words for two swarms that are compared."""
+    """Words for two swarms in a comparison."""
 
     whose: str
     """The first manifest's owner."""
     first: str
-    """A word for where or when the first one holds."""
+    """A word for the place or time of the first one."""
     second: str
 
 
@@ -55,7 +55,7 @@ SWARM: Final = Comparison(whose="the swarm", first="there", second="here")
 
 @dataclass(slots=True)
 class Differences:
-    """Phrases, each one difference; empty where there is none."""
+    """Phrases with one difference each; empty if there are none."""
 
     edits: list[str] = field(default_factory=list)
     """Differences within families of the same name."""
@@ -65,9 +65,10 @@ class Differences:
 def differences(
     then: Manifest, now: Manifest, changed: Mapping[str, frozenset[str]] | None = None
 ) -> Differences:
-    """Return how two manifests differ; `changed` has the keys of each family's task file that did.
+    """Return the differences of two manifests.
 
-    Equal manifests have none, and any two others at least one.
+    `changed` maps families to the changed keys of their task files. Equal manifests have no
+    differences, and any two others have at least one.
     """
     changed = changed or {}
     before = {family.name: family for family in then.families}
@@ -92,7 +93,7 @@ def differences(
 def family_differences(
     first: TaskFamily, second: TaskFamily, changed: frozenset[str], words: Comparison
 ) -> list[str]:
-    """Return how two families of one name differ; `changed` are the task file's keys that did."""
+    """Return the differences of two families with one name; `changed` are task-file keys."""
     one, other = json.loads(first.config_json), json.loads(second.config_json)
     name = second.name
     found: list[str] = []
@@ -105,7 +106,7 @@ def family_differences(
         found += _of_file(what, one.get("sha256"), other.get("sha256"), name, words)
     found += _of_rewards(one, other, name, words)
     for key in sorted({*one, *other} - _FILES):
-        # Of other rows there may be another number, and a tenth of it is held out by default.
+        # Other rows may differ in number, and by default a tenth of them is held out.
         follows = key == "rows" or (key == "held_out" and key not in changed)
         if not (follows and one.get("sha256") != other.get("sha256")):
             found += _of_value(key, one.get(key), other.get(key), name, words)
@@ -113,7 +114,7 @@ def family_differences(
 
 
 def shown(phrases: Sequence[str], *, most: int = _SHOWN_CHARS) -> str:
-    """Return the first phrases as one of `most` characters, with the number of those left out."""
+    """Join the first phrases within `most` characters, with the number of omitted ones."""
     named = list(phrases[:SHOWN])
     while len(named) > 1 and len(", ".join(named)) > most:
         named.pop()
@@ -128,7 +129,7 @@ def _of_rewards(
 ) -> Iterator[str]:
     """Compare the files of reward functions, one for each function."""
     there, here = (state.get("reward_sha256s") or [] for state in (one, other))
-    for first, second in dict.fromkeys(zip_longest(there, here)):  # a file of two is named once
+    for first, second in dict.fromkeys(zip_longest(there, here)):  # name a shared file once
         yield from _of_file("the reward file", first, second, name, words)
 
 

@@ -1,9 +1,9 @@
 """A folder's memory of its run: the swarm's manifest, and the task files of its families.
 
-    manifest.bin       the manifest, as the network has it
-    task-files.json    who stated it, and of each task file: path, family, a digest of each key
+    manifest.bin       the manifest, as sent on the network
+    task-files.json    who defined it; and each task file's path, family, and a digest of each key
 
-A file that is damaged or absent is as if nothing was remembered: nothing here raises for it.
+A damaged or missing file counts as no memory: nothing here raises for it.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ TASK_FILES_FILE: Final = "task-files.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotedFile:
-    """A task file that a run was started with."""
+    """A task file with which a run was started."""
 
     path: str
     family: str = ""
     keys: Mapping[str, str]
-    """A digest of each key's value in the file: which of them has changed since."""
+    """A digest of each key's value in the file, to detect which ones changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunMemory:
-    """The memory of one folder."""
+    """What one folder remembers of its run."""
 
     manifest: Manifest | None = None
     is_founded: bool = False
-    """The settings of this folder's own start made the manifest; no peer has stated it."""
+    """True if the folder's own settings defined the manifest; False if peers did."""
     files: tuple[NotedFile, ...] = ()
     had: frozenset[str] = frozenset()
-    """Digests, hex, of the families that this machine could use in the last run."""
+    """Digests, in hexadecimal, of the families that this machine could use in the last run."""
 
 
 def load_memory(data_dir: Path) -> RunMemory:
-    """Return what a folder remembers."""
+    """Load what a folder remembers."""
     noted = _read_notes(data_dir)
     return RunMemory(
         manifest=load_manifest(data_dir),
@@ -71,31 +71,31 @@ def save_memory(
     families: Sequence[FamilySpec],
     is_founded: bool,
 ) -> None:
-    """Remember a run that begins or goes on here with these `families`. Raises OSError."""
+    """Save a run that begins or continues here with these `families`. Raises OSError."""
     had = [spec.digest.hex() for spec in families]
     note_task_files(data_dir, task_files, had=had, is_founded=is_founded)
     save_manifest(data_dir, manifest)
 
 
 def forget_manifest(data_dir: Path) -> None:
-    """Forget the folder's swarm, for a start that the user allowed to be of another."""
+    """Delete the folder's manifest, for a start that the user allowed to be another swarm."""
     with contextlib.suppress(FileNotFoundError):
         (data_dir / MANIFEST_FILE).unlink()
 
 
 def load_manifest(data_dir: Path) -> Manifest | None:
-    """Return the manifest of the folder's last run, if it can be used."""
+    """Return the manifest of the folder's last run, if it is usable."""
     try:
         return decode_manifest(read_at_most(data_dir / MANIFEST_FILE, MAX_MANIFEST_BYTES))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, ManifestError) as error:
-        log.warning("the saved manifest is not used: %s", error)
+        log.warning("ignoring the saved manifest: %s", error)
         return None
 
 
 def save_manifest(data_dir: Path, manifest: Manifest) -> None:
-    """Keep a manifest for the next start. Raises OSError."""
+    """Save a manifest for the next start. Raises OSError."""
     write_atomically(data_dir / MANIFEST_FILE, manifest.raw)
 
 
@@ -106,7 +106,7 @@ def note_task_files(
     had: Sequence[str] = (),
     is_founded: bool = False,
 ) -> None:
-    """Leave the paths of a run's task files, for commands that score as it does. Raises OSError."""
+    """Save the paths of a run's task files, for commands that score like it. Raises OSError."""
     noted = [
         {"path": one.path, "family": one.family, "keys": dict(one.keys)}
         for one in map(read_noted, files)
@@ -116,12 +116,12 @@ def note_task_files(
 
 
 def noted_task_files(data_dir: Path) -> tuple[str, ...]:
-    """Return the paths of the run's task files; none where no run has left any."""
+    """Return the paths of the run's task files; empty if no run has saved any."""
     return tuple(one.path for one in _files_in(_read_notes(data_dir)))
 
 
 def read_noted(file: str) -> NotedFile:
-    """Return a task file as it is to be remembered, whether or not it can be used."""
+    """Return what to remember of a task file, whether or not it can be used."""
     path = str(Path(file).resolve())
     try:
         table = read_toml(Path(file))

@@ -1,6 +1,6 @@
-"""A task family as data: which generator, with which configuration, scored how.
+"""A task family as data: its generator, its configuration and its verifier.
 
-Pure: importing this costs nothing of reasoning_gym, so the node may hold specs in its process.
+Pure: importing this does not import reasoning_gym, so the node can hold specs in its process.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ from shoal_wire.types import Digest
 
 VERIFIER: Final = "reasoning_gym"
 VERIFIER_VERSION: Final = "0.1.25"
-"""The release whose scorers were read; another release may generate other questions."""
+"""The release whose scorers were reviewed; another release may generate other questions."""
 
 EXACT: Final = "exact"
-"""The answer is the row's, but for white space around it."""
+"""The answer equals the row's, apart from surrounding white space."""
 
 MATH_VERIFY: Final = "math_verify"
 """The answer equals the row's as mathematics."""
 
 PYTHON: Final = "python"
-"""The reward is what a Python function beside the task file returns for the whole completion."""
+"""The reward is the result of a Python function, from a file, for the whole completion."""
 
 LOCAL: Final = "local"
-"""The same, but of a function that each node chooses for itself, and that need not repeat itself:
-an LLM that judges. The family does not say which, so no two nodes need agree on a reward."""
+"""The same, but each node chooses its own function, which may be nondeterministic: an LLM judge.
+The family does not say which, so no two nodes need to agree on a reward."""
 
 TESTS: Final = "tests"
-"""The reward is 1 where the completion's Python passes the row's unit tests, else 0."""
+"""The reward is 1 if the completion's Python passes the row's unit tests, otherwise 0."""
 
 TESTS_LANE: Final = "unit tests"
-"""The worker process of all families with unit tests: it alone may run code of completions."""
+"""Key of the worker process for all families with unit tests: only it may run completions."""
 
 MAX_TEST_SECONDS: Final = 30
 
 ENVIRONMENT: Final = "environment"
-"""The generator of every family that answers back, and the verifier of one in a Python file: the
-reward is what the environment gives while the completion's messages are replayed."""
+"""The generator of every multi-turn family, and the verifier of one in a Python file: the reward is
+the environment's, when the completion's messages are replayed."""
 
 TEXT_ARENA: Final = "textarena"
-"""The reward is what a game of this library gives while the messages are replayed."""
+"""The reward is that of a game of this library, when the messages are replayed."""
 
 OWN_GAME: Final = "own_game"
-"""The reward is what a game that comes with shoal gives while the messages are replayed."""
+"""The reward is that of a game of shoal's own, when the messages are replayed."""
 
 OPENENV: Final = "openenv"
-"""The reward is what the operator's OpenEnv server gives while the messages are replayed."""
+"""The reward is that of the operator's OpenEnv server, when the messages are replayed."""
 
 VERIFIER_VERSIONS: Final[Mapping[str, str]] = {
     VERIFIER: VERIFIER_VERSION,
@@ -75,10 +75,10 @@ VERIFIER_VERSIONS: Final[Mapping[str, str]] = {
 }
 
 ROWS_GENERATOR: Final = "rows"
-"""Not a data set of the library: the tasks are the rows of a file that a peer has or has not."""
+"""Not a data set of the library: the tasks are rows of a file, which a peer may or may not have."""
 
 SERVER_FIELDS: Final = frozenset({"action", "observation"})
-"""Keys that name the field of an action or observation where a server's schema leaves a choice."""
+"""Keys that choose the field of an action or observation, if a server's schema leaves a choice."""
 
 _ROWS: Final = frozenset({"sha256", "rows", "held_out", "split"})
 _GAME: Final = frozenset({"max_turns", "reward_range"})
@@ -98,15 +98,15 @@ _KEYS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         OPENENV: _GAME | {"environment", "version", "schema_sha256", "games_sha256"},
     },
 }
-"""The keys of a family's configuration by its generator and its verifier. It may also have the
-system turn before each question, and one of an OpenEnv server `SERVER_FIELDS`. Families of other
-generators are reasoning_gym's, and so are their keys."""
+"""The keys of a family's configuration, by generator and verifier. It may also have the system turn
+before each question, and `SERVER_FIELDS` on an OpenEnv server. Families of other generators belong
+to reasoning_gym, and so do their keys."""
 
 _OF_EACH_FUNCTION: Final = frozenset({"reward_names", "reward_sha256s", "reward_weights"})
 """Keys with one entry for each function of a reward."""
 
 MAX_CONFIG_BYTES: Final = 4096
-"""Longest canonical configuration, UTF-8."""
+"""Maximum bytes of a canonical configuration, in UTF-8."""
 
 RESERVED_CONFIG_KEYS: Final = frozenset({"seed", "size"})
 """Set from a task's coordinates, never by a family."""
@@ -118,48 +118,47 @@ class AnswerFormat(StrEnum):
     """The place of the answer in a completion."""
 
     PLAIN = "plain"
-    """The whole completion, stripped, and it must have ended by itself."""
+    """The whole completion, stripped; it must have ended by itself."""
     TAGGED = "tagged"
     """Between the last pair of ``<answer>`` tags."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilySpec:
-    """One task family of a swarm. Raises `FamilyError` on a field that cannot be used."""
+    """One task family of a swarm. Raises `FamilyError` if a field cannot be used."""
 
     name: str
     """Name on the wire, unique in a swarm; at most 200 bytes."""
     generator: str
-    """Name of a reasoning_gym dataset, one of `ALLOWED_GENERATORS`."""
+    """Name of a reasoning_gym data set, one of `ALLOWED_GENERATORS`."""
     config: Mapping[str, JsonValue] = field(default_factory=dict, hash=False)
-    """Keyword arguments of the dataset's configuration, without ``seed`` and ``size``."""
+    """Keyword arguments of the data set's configuration, without ``seed`` and ``size``."""
     weight: float = 1.0
-    """Relative frequency in draws, > 0."""
+    """Relative frequency of sampling, > 0."""
     verifier: str = VERIFIER
     verifier_version: str = VERIFIER_VERSION
     answer_format: AnswerFormat = AnswerFormat.TAGGED
     path: str = field(default="", compare=False)
-    """Path on this machine of the file of rows or of an environment, or the address of its OpenEnv
-    server; never on the wire."""
+    """Local path of the file of rows or of the environment, or the address of its OpenEnv server;
+    never on the wire."""
     reward_paths: tuple[str, ...] = field(default=(), compare=False)
-    """Paths on this machine of the Python files of its reward, one for each function; never on the
-    wire."""
+    """Local paths of the reward's Python files, one for each function; never on the wire."""
     notes: tuple[str, ...] = field(default=(), compare=False)
-    """Lines for the user about the data of its task file, such as repeats; never on the wire."""
+    """Lines for the user about the task file's data, such as repeats; never on the wire."""
     canonical: str = field(init=False, repr=False, compare=False)
     """The configuration as `canonical_json`."""
     digest: Digest = field(init=False, repr=False, compare=False)
-    """The digest by which the family's tasks name it: `digest_of`."""
+    """The digest by which tasks name the family: `digest_of`."""
 
     @property
     def system(self) -> str:
-        """The system turn before each question; empty for none."""
+        """The system turn before each question; empty without one."""
         has_system = self.generator in (ROWS_GENERATOR, ENVIRONMENT)
         return str(self.config.get("system", "")) if has_system else ""
 
     @property
     def is_tagged(self) -> bool:
-        """True if an answer stands between ``<answer>`` tags."""
+        """True if the answer is between ``<answer>`` tags."""
         return self.answer_format is AnswerFormat.TAGGED
 
     @property
@@ -169,22 +168,22 @@ class FamilySpec:
 
     @property
     def is_of_a_file(self) -> bool:
-        """True if only a machine that has the family's file can make its tasks."""
+        """True if only a machine with the family's file can make its tasks."""
         return "sha256" in self.config and self.generator in (ROWS_GENERATOR, ENVIRONMENT)
 
     @property
     def is_on_a_server(self) -> bool:
-        """True if only a machine whose operator runs its OpenEnv server can make its tasks."""
+        """True if only a machine with access to its OpenEnv server can make its tasks."""
         return self.is_environment and self.verifier == OPENENV
 
     @property
     def is_local(self) -> bool:
-        """True if each node scores by a judge of its own."""
+        """True if each node scores by its own judge."""
         return self.verifier == LOCAL
 
     @property
     def has_python_reward(self) -> bool:
-        """True if completions are scored by Python functions of the user's."""
+        """True if the user's Python functions score completions."""
         return self.verifier in (PYTHON, LOCAL)
 
     @property
@@ -194,35 +193,37 @@ class FamilySpec:
 
     @property
     def is_scored_by_group(self) -> bool:
-        """True if what a completion earns may depend on the rest of its group."""
+        """True if a completion's reward may depend on the rest of its group."""
         return self.verifier == PYTHON
 
     @property
     def reward_names(self) -> tuple[tuple[str, str | None], ...]:
-        """Names of the functions of its reward, each with its file's digest; None for a judge's."""
+        """Names of the reward's functions, each with its file's digest; None for a judge's."""
         names = cast(list[str], self.config["reward_names"])
         digests = cast(list[str | None], self.config.get("reward_sha256s", [None] * len(names)))
         return tuple(zip(names, digests, strict=True))
 
     @property
     def reward_weights(self) -> list[float]:
-        """The weight of each function in the sum that is the reward."""
+        """The weight of each function in the reward, which is the weighted sum."""
         return cast(list[float], self.config["reward_weights"])
 
     @property
     def runs_user_code(self) -> bool:
-        """True if a Python file of the user's, the same for all nodes, scores or plays it."""
+        """True if a Python file of the user's, the same on all nodes, scores or plays it."""
         return self.verifier in (PYTHON, ENVIRONMENT)
 
     @property
     def lane(self) -> str:
-        """Name of the family's worker process: its OpenEnv server's address, its judge's files,
-        the user's files that it runs, or `TESTS_LANE`; empty for the process of all other families.
+        """Key of the family's worker process; empty for the process that most families share.
+
+        It names the OpenEnv server's address, the judge's files, the user's files that the worker
+        runs, or is `TESTS_LANE`.
         """
         if self.runs_code:
             return TESTS_LANE
         if self.runs_user_code:
-            # One family's code must not change what another's gives.
+            # One family's code must not be able to change another's results.
             return f"{self.verifier} {'|'.join(self.reward_paths) or self.path}"
         if self.is_local:
             return "|".join(self.reward_paths)
@@ -230,15 +231,15 @@ class FamilySpec:
 
     @property
     def max_turns(self) -> int:
-        """Most messages of one completion; 1 for a family that asks and does not answer back."""
+        """Maximum messages of one completion; 1 for a single-turn family."""
         turns = self.config["max_turns"] if self.is_environment else 1
         assert isinstance(turns, int)
         return turns
 
     def share_of(self, earned: float) -> float:
-        """Map what a function or a game gave to a reward, 0 to 1, by the stated `reward_range`."""
+        """Map the result of a function or game to a reward, 0 to 1, by `reward_range`."""
         low, high = cast(list[float], self.config["reward_range"])
-        # Outside the stated range a number means no more than the range's end.
+        # Results outside the stated range are clipped.
         return min(1.0, max(0.0, (earned - low) / (high - low)))
 
     def __post_init__(self) -> None:
@@ -248,13 +249,13 @@ class FamilySpec:
             raise FamilyError(f"family name must have 1 to {MAX_NAME_BYTES} bytes")
         if self.generator not in ALLOWED_GENERATORS | {ROWS_GENERATOR, ENVIRONMENT}:
             raise NewerFamilyError(
-                f"family {self.name!r}: no reviewed generator {self.generator!r}"
+                f"family {self.name!r}: {self.generator!r} is not a reviewed generator"
             )
         if self.verifier not in _KEYS.get(self.generator, {VERIFIER}):
             raise NewerFamilyError(f"family {self.name!r}: unknown verifier {self.verifier!r}")
         if not (math.isfinite(self.weight) and self.weight > 0):
             raise FamilyError(f"family {self.name!r}: weight must be finite and > 0")
-        # A deep copy by way of JSON: later changes of the caller's dict must not reach the spec.
+        # A deep copy through JSON: later changes of the caller's dict must not reach the spec.
         text = _canonical(self.name, self.config)
         copied = json.loads(text)
         object.__setattr__(self, "config", MappingProxyType(copied))
@@ -311,7 +312,7 @@ def _is_finite(value: object) -> bool:
 
 
 def _list_of(is_good: Callable[[object], bool]) -> Callable[[object], bool]:
-    """Return the check of a list of one or more such values."""
+    """Return a check for a list of one or more such values."""
     return lambda value: isinstance(value, list) and bool(value) and all(map(is_good, value))
 
 
@@ -341,7 +342,7 @@ _IS_GOOD: Final[Mapping[str, Callable[[object], bool]]] = {
     "max_turns": _is_turns,
     "test_seconds": _is_seconds,
 }
-"""The check of a value by its key; that of any other key is a text."""
+"""The check of a value, by key; other keys must be texts."""
 
 
 def _answer_format(value: str) -> AnswerFormat:
@@ -368,7 +369,7 @@ def _canonical(name: str, config: Mapping[str, JsonValue]) -> str:
 
 
 def canonical_json(value: object, *, allow_nan: bool = True) -> str:
-    """Return a value as JSON with sorted keys and no spaces: equal values, equal text.
+    """Serialize a value as JSON with sorted keys and no spaces: equal values give equal text.
 
     Raises what `json.dumps` does.
     """
@@ -385,7 +386,7 @@ def digest_of(generator: str, canonical: str) -> Digest:
 
 
 def spec_to_json(spec: FamilySpec) -> dict[str, JsonValue]:
-    """Return the fields of which `FamilySpec(**…)` makes the spec again."""
+    """Return the fields with which `FamilySpec(**…)` restores the spec."""
     stated = {one.name: getattr(spec, one.name) for one in fields(spec) if one.init}
     return {**stated, "config": dict(spec.config), "notes": list(spec.notes)}
 

@@ -1,8 +1,8 @@
-"""Looks at the rows of a data set and says which keys of a task file fit them. Pure.
+"""Suggests a task file's keys from the rows of a data set. Pure.
 
     rows ─▶ columns, nested ones by dotted names ─▶ question, choices, answer, context ─▶ keys
 
-What is not used is named, with an example: nothing is left out without a word.
+Unused columns are named, with an example, so that nothing is dropped silently.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from shoal_tasks.spec import JsonValue
 from shoal_tasks.unit_tests.forms import PROGRAM, USED_COLUMNS, question_column, read_tests
 
 _MOST: Final = 0.9
-"""Share of rows that have to look alike before the file says so of all."""
+"""Fraction of rows that must have a property before the file is said to have it."""
 _MARKS: Final = ("####", "\\boxed", "The answer is:", "The answer is", "Answer:")
-"""Marks that separate working from answer in data sets, the most telling first."""
+"""Marks that separate the worked answer from the final one, most telling first."""
 _MATHS: Final = re.compile(r"[-+−]?[$]?[\d.,/]+%?|.*\\[a-zA-Z]+.*", re.DOTALL)
 """A number, or LaTeX."""
 _LONG_CHARS: Final = 120
-"""An answer of which half are longer is prose: hardly any two people would write the same."""
+"""If half of the answers are longer, they are prose, which two people would hardly write alike."""
 _FEW: Final = 8
-"""Different answers up to here are named in the prompt, if rows are many."""
+"""Maximum number of different answers that the prompt names, if there are many rows."""
 _DEPTH: Final = 3
 _ENTRY_POINTS: Final = ("entry_point", "fn_name", "func_name", "function_name")
 _TESTING: Final = re.compile(r"\bassert|\bcheck\(|\bunittest\b")
-"""A word of every program that tests another."""
+"""A word that every program testing another contains."""
 _SAID: Final = " the assistant's last turn"
-"""A column of our own: no data set has one of this name."""
+"""A column of our own, with a name that no data set uses."""
 _ASSISTANTS: Final = ("assistant", "gpt", "model", "bot")
 _LONE_LETTERS: Final = 3
-"""Columns such as A, B and C that are choices: fewer may be anything."""
+"""Minimum number of columns such as A, B and C that count as choices."""
 _SHOWN_CHARS: Final = 40
 
 
@@ -72,11 +72,11 @@ class Suggestion:
     keys: Mapping[str, Any]
     """The keys and their values, in the file's order, without name and rows."""
     unused: Mapping[str, str]
-    """Columns that no key names, with an example of what they hold."""
+    """Columns that no key uses, with an example of their content."""
     notes: tuple[str, ...] = ()
-    """Sentences about choices that the author should know."""
+    """Decisions that the author should know, one sentence each."""
     is_maths: bool = False
-    """True if answers are numbers or formulas, whether they are compared as such or not."""
+    """True if answers are numbers or formulas, whether or not they are compared as such."""
 
 
 class NotSuggested(FamilyError):  # noqa: N818  a question to the user
@@ -85,12 +85,12 @@ class NotSuggested(FamilyError):  # noqa: N818  a question to the user
     def __init__(self, message: str, key: str = "") -> None:
         super().__init__(message)
         self.key = key
-        """The key that is to be named, `question` or `answer`; empty for a wrong name."""
+        """The key that the user should set, `question` or `answer`; empty for a wrong name."""
 
 
 @dataclass(slots=True)
 class _Found:
-    """The keys so far."""
+    """The keys found so far."""
 
     records: Sequence[Mapping[str, JsonValue]]
     columns: dict[str, list[JsonValue]]
@@ -102,7 +102,7 @@ class _Found:
     is_maths: bool = False
 
     def named(self, names: Sequence[str], fits: Callable[[list[JsonValue]], bool]) -> str:
-        """Return the first of these columns that no key names and whose values fit; or nothing."""
+        """Return the first of these columns that is unused and whose values fit; empty if none."""
         by_name = {name.casefold(): name for name in reversed(list(self.columns))}
         for name in names:
             column = by_name.get(name)
@@ -112,9 +112,9 @@ class _Found:
 
 
 def suggest(records: Sequence[Record], given: Given, *, has_maths: bool) -> Suggestion:
-    """Return the keys that fit these rows; `has_maths` is true if math-verify is installed.
+    """Return the keys that fit these rows; `has_maths` is True if math-verify is installed.
 
-    Raises `NotSuggested`, one line with what the columns hold.
+    Raises `NotSuggested`, one line with the columns' contents.
     """
     rows = [{key: as_json(value) for key, value in record.items()} for record in records]
     found = _Found(rows, columns_of(rows), given, has_maths)
@@ -133,7 +133,7 @@ def suggest(records: Sequence[Record], given: Given, *, has_maths: bool) -> Sugg
         for name, values in found.columns.items()
         if name != _SAID and not any(_covers(name, used) for used in found.used)
     }
-    # Of an object that is not used at all, its parts need no line of their own.
+    # The parts of an unused object need no lines of their own.
     unused = {
         name: text
         for name, text in unused.items()
@@ -154,7 +154,7 @@ def suggest(records: Sequence[Record], given: Given, *, has_maths: bool) -> Sugg
 
 
 def columns_of(rows: Sequence[Mapping[str, JsonValue]]) -> dict[str, list[JsonValue]]:
-    """Return the values of each column that every row has, nested ones by dotted names too."""
+    """Return the values of each column that every row has, also nested ones by dotted names."""
     found: dict[str, list[JsonValue]] = {}
     for row in rows:
         for name, value in _flat(row, ""):
@@ -170,7 +170,7 @@ def _flat(row: Mapping[str, JsonValue], before: str) -> Iterator[tuple[str, Json
 
 
 def example(values: Sequence[JsonValue]) -> str:
-    """Return what a column holds: its first value that is not empty, cut, with its type."""
+    """Describe a column: its first non-empty value, truncated, with its type."""
     value = next((one for one in values if one not in (None, "", [], {})), values[0])
     kinds = {bool: "true or false", int: "number", float: "number", str: "text", list: "list",
              dict: "object", type(None): "nothing"}  # fmt: skip
@@ -181,7 +181,7 @@ def example(values: Sequence[JsonValue]) -> str:
 
 
 def _choose_tests(found: _Found) -> bool:
-    """Choose unit tests where every row has some, and a question; return whether it has."""
+    """Choose unit tests if every row has some and a question; return whether it did."""
     if found.given.reward or found.given.answer or found.given.choices:
         return False
     for row in found.records:
@@ -189,7 +189,7 @@ def _choose_tests(found: _Found) -> bool:
             tests = read_tests(row, {}, "")
         except FamilyError:
             return False
-        # Any word is a program of Python, and only some programs test.
+        # Any word parses as Python, but only some programs are tests.
         if tests["kind"] == PROGRAM and not _TESTING.search(str(tests["program"])):
             return False
     question = found.given.question or question_column(found.records[0], "question")
@@ -204,7 +204,7 @@ def _choose_tests(found: _Found) -> bool:
 
 
 def _code_prompt(found: _Found, question: str) -> str:
-    """Return the prompt that names what the tests call; empty where the question does."""
+    """Return a prompt with the name that the tests call; empty if the question has it."""
     columns = found.columns
     if any(map(_is_filled, columns.get("starter_code", ()))):
         return f"{{{question}}}\n\n{{starter_code}}"
@@ -230,8 +230,8 @@ def _choose_question(found: _Found) -> None:
         found.used.add(column)
     elif not given.prompt:
         raise NotSuggested(
-            f"no column is known to hold the question: {_listed(found)}; name it by --question "
-            'COLUMN, or write it by --prompt "… {COLUMN} …"',
+            f"no column has a known name for the question: {_listed(found)}; give --question "
+            'COLUMN, or --prompt "… {COLUMN} …"',
             "question",
         )
 
@@ -251,7 +251,7 @@ def _is_chat(value: JsonValue) -> bool:
 
 
 def _choose_choices(found: _Found) -> None:
-    """Find the choices and the column that says which is right."""
+    """Find the choices, and the column with the right one."""
     for columns in _choice_columns(found):
         named = [_existing(found, found.given.answer, "--answer")] if found.given.answer else [
             found.named([name], lambda _values: True) for name in CHOICE_ANSWERS
@@ -268,8 +268,8 @@ def _choose_choices(found: _Found) -> None:
     if found.given.choices:
         named_ones = ", ".join(found.given.choices)
         raise NotSuggested(
-            f"no column says which of the choices in {named_ones} is right: {_listed(found)}; "
-            "name it by --answer COLUMN",
+            f"no column has the right one of the choices in {named_ones}: {_listed(found)}; "
+            "give --answer COLUMN",
             "answer",
         )
 
@@ -310,9 +310,9 @@ def _right_choices(found: _Found, keys: ChoiceKeys) -> list[int] | None:
 
 
 def _fitting(found: _Found, columns: tuple[str, ...], answer: str) -> ChoiceKeys | None:
-    """Return the keys by which every row's answer is one of its choices; None without any.
+    """Return the keys with which every row's answer is one of its choices; None if there are none.
 
-    Raises `NotSuggested` where numbers may count from 0 or from 1.
+    Raises `NotSuggested` if numbers may count from 0 or from 1.
     """
     stated = found.given.first_choice
     fitting = [
@@ -328,8 +328,8 @@ def _fitting(found: _Found, columns: tuple[str, ...], answer: str) -> ChoiceKeys
     by_text = all(isinstance(one, str) for one in found.columns[answer]) and keys.first is None
     if not by_text and fitting[-1][1] != numbers:
         raise NotSuggested(
-            f"the numbers in {answer!r} may count the choices from 0 or from 1, and fit both ways: "
-            "--first-choice 0, or --first-choice 1"
+            f"the numbers in {answer!r} may count the choices from 0 or from 1: give "
+            "--first-choice 0 or --first-choice 1"
         )
     return keys
 
@@ -348,19 +348,19 @@ def _choose_answer(found: _Found) -> None:
         return
     if all(found.named([name], lambda _values: True) for name in PREFERENCES):
         raise NotSuggested(
-            "'chosen' and 'rejected' are preferences, and none is the right answer; --reward FILE "
-            "names a function of yours that scores, or --answer COLUMN a column to compare with",
+            "'chosen' and 'rejected' are preferences, not right answers; give --reward FILE "
+            "with a function that scores, or --answer COLUMN with a column to compare",
             "answer",
         )
     raise NotSuggested(
-        f"no column is known to hold the right answer: {_listed(found)}; name it by --answer "
-        "COLUMN, or a function of yours that scores by --reward FILE",
+        f"no column has a known name for the right answer: {_listed(found)}; give --answer "
+        "COLUMN, or --reward FILE with a function that scores",
         "answer",
     )
 
 
 def _first_of_list(found: _Found, column: str) -> str:
-    """Return the column of the answer: of a list of right ones, the first."""
+    """Return the column of the answer; for a list of right ones, of the first."""
     values = found.columns[column]
     if not all(isinstance(one, list) and one for one in values):
         return column
@@ -368,15 +368,15 @@ def _first_of_list(found: _Found, column: str) -> str:
     found.columns[first] = [one[0] for one in values if isinstance(one, list)]
     if any(isinstance(one, list) and len(set(map(str, one))) > 1 for one in values):
         found.notes.append(
-            f"{column!r} holds several right answers, and only the first is accepted; --reward "
-            "FILE names a function of yours that accepts all"
+            f"{column!r} has several right answers, of which only the first is accepted; --reward "
+            "FILE with a function can accept all"
         )
     found.used.add(column)
     return first
 
 
 def _last_turns(found: _Found) -> list[JsonValue]:
-    """Return what the assistant says last in each conversation; empty where one does not."""
+    """Return the assistant's last turn of each conversation; empty if one has none."""
     said: list[JsonValue] = []
     for value in found.columns[found.keys["question"]]:
         last = value[-1] if _is_chat(value) and isinstance(value, list) else None
@@ -398,7 +398,7 @@ def _is_answer(values: list[JsonValue]) -> bool:
 
 
 def _choose_prompt(found: _Found) -> None:
-    """Put what belongs to the question into the prompt."""
+    """Add the columns that belong to the question to the prompt."""
     if found.given.prompt:
         found.keys["prompt"] = found.given.prompt
         return
@@ -424,7 +424,7 @@ def _is_text(values: list[JsonValue]) -> bool:
 
 
 def _few_answers(found: _Found) -> str:
-    """Return the sentence that names the answers, where there are few: nobody could guess them."""
+    """Return a sentence with all answers if there are few, because a model could not guess them."""
     if found.keys.keys() & {"choices", "reward"} or "answer" not in found.keys:
         return ""
     values = [number_text(one) for one in found.columns[found.keys["answer"]]]
@@ -435,8 +435,8 @@ def _few_answers(found: _Found) -> str:
         is_class = found.keys["answer"].casefold().startswith("label")
         if is_class:
             found.notes.append(
-                f"answers are the numbers {', '.join(texts)}, and nothing shows the model what "
-                "they stand for; say so by --prompt"
+                f"answers are the numbers {', '.join(texts)}, but nothing shows the model what "
+                "they mean; explain them with --prompt"
             )
         return f"Answer with one of: {', '.join(texts)}." if is_class else ""
     if max(map(len, texts)) > _SHOWN_CHARS:
@@ -469,8 +469,8 @@ def _choose_scoring(found: _Found) -> None:
     found.keys["answer_format"] = "tagged"
     if not found.is_maths and statistics.median(map(len, answers)) > _LONG_CHARS:
         found.notes.append(
-            "answers are long texts, and only the very same text is right; --reward FILE names a "
-            "function of yours that scores"
+            "answers are long texts, and only the identical text is right; --reward FILE with a "
+            "function can score them"
         )
 
 
@@ -479,9 +479,9 @@ def _share(texts: Sequence[str], holds: Callable[[str], bool]) -> float:
 
 
 def _existing(found: _Found, named: str, flag: str) -> str:
-    """Return a column that the user has named. Raises `NotSuggested` where there is none."""
+    """Return a column that the user has named. Raises `NotSuggested` if it does not exist."""
     if named and named not in found.columns:
-        raise NotSuggested(f"{flag} {named!r} is no column of every row: {_listed(found)}")
+        raise NotSuggested(f"{flag} {named!r} is not a column of every row: {_listed(found)}")
     return named
 
 
@@ -490,11 +490,11 @@ def _places(found: _Found, prompt: str) -> set[str]:
 
 
 def _covers(name: str, used: str) -> bool:
-    """Return whether a column is used, by itself, or by the one that it is a part of or holds."""
+    """Return whether a column is used, directly or as a part or parent of a used one."""
     return name == used or name.startswith(f"{used}.") or used.startswith(f"{name}.")
 
 
 def _listed(found: _Found) -> str:
-    """Return what every column holds, in one line."""
+    """Describe the content of every column in one line."""
     tops = [name for name in found.columns if "." not in name] or list(found.columns)
     return "it has " + ", ".join(f"{name!r} ({example(found.columns[name])})" for name in tops)

@@ -1,4 +1,4 @@
-"""A manifest's task families as specs, and back."""
+"""Conversion between a manifest's task families and specs."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ log = logging.getLogger(__name__)
 
 
 def families_here(task_files: Sequence[str]) -> tuple[FamilySpec, ...]:
-    """Return the families of the user's own task files, but for those whose server is away.
+    """Return the families of the user's task files, without those on unavailable servers.
 
     Raises:
-        ManifestError: a task file that cannot be used.
+        ManifestError: a task file cannot be used.
     """
     return _here_and_away(task_files)[0]
 
@@ -45,7 +45,7 @@ def families_here(task_files: Sequence[str]) -> tuple[FamilySpec, ...]:
 def _here_and_away(
     task_files: Sequence[str],
 ) -> tuple[tuple[FamilySpec, ...], dict[str, str]]:
-    """Return those families, and by name the addresses of servers that are away."""
+    """Return those families, and the addresses of unavailable servers, by family name."""
     found: list[FamilySpec] = []
     away: dict[str, str] = {}
     for path in task_files:
@@ -59,17 +59,17 @@ def _here_and_away(
 
 
 def ask_servers(task_files: Sequence[str]) -> None:
-    """Ask the OpenEnv servers that task files name, before an event loop begins: it then knows.
+    """Query the OpenEnv servers that task files name, before an event loop begins.
 
-    One that is away is not asked for its family again: the swarm's manifest says which family it
-    is to have, and the task worker asks whether it has it, now and then. What else is wrong with a
-    file is said where its family is asked for.
+    An unavailable server is not queried again in this process: the swarm's manifest describes its
+    family, and the task worker checks from time to time whether the server has it. Other errors in
+    a task file are reported where its family is needed.
     """
     for path in task_files:
         try:
             load_task_file(Path(path))
         except ServerUnavailable as error:
-            log.warning("%s: %s; its family is left out until it is there", path, error)
+            log.warning("%s: %s; its family is skipped until the server is available", path, error)
             stop_asking(error)
         except FamilyError:
             continue
@@ -81,7 +81,7 @@ def starting_families(preset: str, task_files: Sequence[str] = ()) -> tuple[Task
     ``none`` is the preset without families.
 
     Raises:
-        ManifestError: a task file that cannot be used.
+        ManifestError: a task file cannot be used.
     """
     try:
         own = load_task_files(task_files)
@@ -91,16 +91,16 @@ def starting_families(preset: str, task_files: Sequence[str] = ()) -> tuple[Task
 
 
 def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[FamilySpec, ...]:
-    """Return the manifest's families as specs that this installation can regenerate and score.
+    """Return those families of a manifest that this installation can generate and score.
 
-    A family is left out where this version has no such generator or verifier, where none of
-    `task_files` has its rows, or where its verifier is not installed: what others send of it is
-    then ignored, as of any unknown family. One whose server is away is there: its worker finds out
-    when the server is back, and whether it is the family's.
+    A family is skipped if this version lacks its generator or verifier, if none of `task_files` has
+    its rows, or if its verifier is not installed. Its groups are then ignored, like those of an
+    unknown family. A family on an unavailable server is included: its worker detects when the
+    server is available, and whether it has this family.
 
     Raises:
-        ManifestError: a family that is stated wrongly; none is left but for servers that are away;
-            a task file that cannot be used.
+        ManifestError: a family is invalid, none is left except those on unavailable servers, or a
+            task file cannot be used.
     """
     found, away = _here_and_away(task_files)
     here = {spec.digest: spec for spec in found}
@@ -150,7 +150,7 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
 
 
 def _none_usable(manifest: Manifest, missing: Sequence[str], edited: Sequence[str]) -> str:
-    """Return why no family of a swarm can be used here: files that differ come first."""
+    """Return why no family of a swarm can be used here, beginning with files that differ."""
     needs = f"swarm {manifest.swarm_name!r} needs {', '.join(missing)}"
     if not edited:
         return needs
@@ -162,16 +162,16 @@ def _none_usable(manifest: Manifest, missing: Sequence[str], edited: Sequence[st
 
 
 def differences_here(family: TaskFamily, own: FamilySpec) -> list[str]:
-    """Return how the family of a file here differs from the swarm's of the same name."""
+    """Return how a local file's family differs from the swarm's family of the same name."""
     (stated,) = families_of([own])
     return family_differences(family, stated, frozenset(), SWARM)
 
 
 def unused_task_files(manifest: Manifest, task_files: Sequence[str]) -> tuple[str, ...]:
-    """Return, for each of the user's own task files that the swarm does not have, why not.
+    """Return, for each of the user's task files that the swarm does not have, the reason.
 
     Raises:
-        ManifestError: a task file that cannot be used.
+        ManifestError: a task file cannot be used.
     """
     digests = {digest_of(family.generator, family.config_json) for family in manifest.families}
     stated = {family.name: family for family in manifest.families}
@@ -186,9 +186,9 @@ def unused_task_files(manifest: Manifest, task_files: Sequence[str]) -> tuple[st
 
 @functools.cache
 def installed_version(verifier: str) -> str | None:
-    """Return the version of a verifier on this machine, without importing it; None if absent.
+    """Return a verifier's version on this machine, without importing it; None if it is absent.
 
-    Remembered: the worker asks once while it can read the disk, and again when it cannot.
+    Cached: the worker asks once while the disk is readable, and again afterwards.
     """
     package = _PACKAGES.get(verifier)
     if package is None:
@@ -208,13 +208,13 @@ _EXTRAS: Final = {MATH_VERIFY: "math", TEXT_ARENA: "games"}
 
 
 def how_to_install(spec: FamilySpec) -> str:
-    """Return how to install a family's verifier."""
+    """Return the command that installs a family's verifier."""
     extra = _EXTRAS.get(spec.verifier)
     return f": {how_to_get(extra)}" if extra else ""
 
 
 def families_of(specs: Iterable[FamilySpec]) -> tuple[TaskFamily, ...]:
-    """Return specs in the form in which a manifest states them."""
+    """Convert specs to families of a manifest."""
     return tuple(
         TaskFamily(
             **_shared(spec), config_json=spec.canonical, answer_format=spec.answer_format.value
@@ -224,7 +224,7 @@ def families_of(specs: Iterable[FamilySpec]) -> tuple[TaskFamily, ...]:
 
 
 def rules_of(manifest: Manifest) -> BatchRules:
-    """Return the manifest's rules with the digests by which batches name its families."""
+    """Return the manifest's rules, with the digests by which batches name its families."""
     return BatchRules(
         manifest=manifest,
         config_digests={
@@ -243,6 +243,6 @@ def _spec(family: TaskFamily) -> FamilySpec:
 
 
 def _shared(one: TaskFamily | FamilySpec) -> dict[str, Any]:
-    """Return the fields that a spec and a manifest's family have alike."""
+    """Return the fields that a spec and a manifest's family have in common."""
     names = ("name", "generator", "weight", "verifier", "verifier_version")
     return {name: getattr(one, name) for name in names}

@@ -1,43 +1,43 @@
-"""A family of one's own in one TOML file: which rows, asked how, scored how.
+"""A task family in one TOML file: its rows, its prompt and its verifier.
 
-name = "gsm8k"               # on the wire, unique in the swarm
-rows = "train.parquet"       # .jsonl, .json, .csv, .tsv, .parquet, a `datasets` folder, or hf:NAME
-encoding = "cp1252"          # of a text that does not show which it has
-columns = ["question", "answer"]   # the names of a file without a line of names
-question = "question"        # the columns that hold question and answer
-answer = "answer"
-choices = "choices"          # multiple choice: their column or columns; the answer is a letter
-first_choice = 1             # the number of the first one, where answers are numbers in a text
-answer_after = "####"        # the answer is what stands behind the last one of these
-prompt = "{question}\\nGive the number alone."     # what is asked; {NAME} is a column
-prompt_shows_answer = true   # the prompt may have the answer's column
-system = "You are good at sums."                   # the system turn before it
-verifier = "math"            # equal as mathematics, by math-verify; or "exact"; or "tests": the
-                             # completion is Python that passes the row's unit tests
-tests = "test"               # columns of such rows (default: by their usual names)
-entry_point = "entry_point"
-solution = "canonical_solution"
-test_seconds = 5             # processor time of one completion's tests
-reward = "reward.py"         # in place of a verifier: the function `reward` of this file; or
-                             # several, ["form.py", "right.py:score"]
-reward_weights = [0.5, 1.0]  # the weight of each in the sum that is the reward; default: 1
-reward_range = [0, 1]        # what it may return; mapped to 0 to 1
-local = true                 # each node has a `reward` of its own, such as an LLM that judges
-answer_format = "plain"      # the completion is the answer; or "tagged": between <answer> tags
-environment = "game.py"      # in place of rows: a class that answers back; or textarena:GAME, or
-                             # ws://HOST:PORT, an OpenEnv server
-action = "message"           # the field of the server's action that a message becomes, and the
-observation = "text"         # field of its observation that is shown
-class = "Game"               # its name in that file
-max_turns = 8                # most messages of one game
-weight = 1.0
-held_out = 10                # questions kept for evaluation, the file's last; default: a tenth
-case_matters = true          # questions that differ in case or white space are different ones
-good = ["#### {answer}"]     # completions that must earn more than wrong ones, and wrong ones, for
-bad = ["#### 0"]             # `shoal tasks lint`; no part of the family
+    name = "gsm8k"               # on the wire, unique in the swarm
+    rows = "train.parquet"       # .jsonl, .json, .csv, .tsv, .parquet, a `datasets` folder, hf:NAME
+    encoding = "cp1252"          # of a text file that does not show its encoding
+    columns = ["question", "answer"]   # the column names of a file without them
+    question = "question"        # the columns with question and answer
+    answer = "answer"
+    choices = "choices"          # multiple choice: their column or columns; the answer is a letter
+    first_choice = 1             # the first one's number, if answers are numbers in a text
+    answer_after = "####"        # the answer is the text after the last one of these
+    prompt = "{question}\\nGive the number alone."     # the question as asked; {NAME} is a column
+    prompt_shows_answer = true   # the prompt may contain the answer's column
+    system = "You are good at sums."                   # the system turn before it
+    verifier = "math"            # equal as mathematics, by math-verify; or "exact"; or "tests": the
+                                 # completion is Python that passes the row's unit tests
+    tests = "test"               # columns of such rows (default: common names)
+    entry_point = "entry_point"
+    solution = "canonical_solution"
+    test_seconds = 5             # processor time of one completion's tests
+    reward = "reward.py"         # instead of a verifier: the function `reward` of this file; or
+                                 # several, ["form.py", "right.py:score"]
+    reward_weights = [0.5, 1.0]  # the weight of each in the sum that is the reward; default: 1
+    reward_range = [0, 1]        # what it may return; mapped to 0 to 1
+    local = true                 # each node has its own `reward`, such as an LLM judge
+    answer_format = "plain"      # the completion is the answer; or "tagged": between <answer> tags
+    environment = "game.py"      # instead of rows: a multi-turn environment's class; or
+                                 # textarena:GAME, or ws://HOST:PORT, an OpenEnv server
+    action = "message"           # the field of the server's action that a message becomes, and the
+    observation = "text"         # field of its observation that is shown
+    class = "Game"               # its name in that file
+    max_turns = 8                # maximum messages of one game
+    weight = 1.0
+    held_out = 10                # questions for evaluation, the file's last; default: a tenth
+    case_matters = true          # questions that differ in case or white space are different
+    good = ["#### {answer}"]     # completions that must earn more than wrong ones, and wrong ones,
+    bad = ["#### 0"]             # for `shoal tasks lint`; not part of the family
 
-The rows are converted into a rows file in this user's cache (`rows_file`): its digest is what a
-family is known by, so the same rows from Parquet and from CSV are the same family.
+The rows are converted to a rows file in this user's cache (`rows_file`). Its digest identifies the
+family, so the same rows from Parquet and from CSV are the same family.
 """
 
 from __future__ import annotations
@@ -111,21 +111,21 @@ _FIELDS: Final[Mapping[str, type | tuple[type, ...]]] = {
 }
 _VERIFIERS: Final = {"exact": EXACT, "math": MATH_VERIFY, "tests": TESTS}
 _REWARD_NAME: Final = "reward"
-"""The function that is called where `reward` names none behind a colon."""
+"""The function that is called if `reward` names none after a colon."""
 _GAME_KEYS: Final = (
     frozenset({"name", "environment", "class", "max_turns", "reward_range", "system", "weight"})
     | SERVER_FIELDS
 )
 _CLASS_NAME: Final = "Game"
-"""The class that is played where `class` names none."""
+"""The class that is played if `class` names none."""
 _MAX_TURNS: Final = 8
 _TEST_SECONDS: Final = 5
 
 
 def load_task_files(paths: Sequence[str]) -> tuple[FamilySpec, ...]:
-    """Return the families of these files, with the places of their rows.
+    """Return the families of these files, with the local paths of their rows.
 
-    Raises `FamilyError`, one line that names the file and the key, or the server that is away.
+    Raises `FamilyError`, one line that names the file and the key, or the unavailable server.
     """
     try:
         return tuple(load_task_file(Path(path)) for path in paths)
@@ -150,7 +150,7 @@ def examples_in(path: Path) -> Examples:
 
 
 def server_named_in(path: Path) -> tuple[str, str]:
-    """Return the family's name and its OpenEnv server's address, without asking the server.
+    """Return the family's name and its OpenEnv server's address, without querying the server.
 
     Raises `FamilyError`.
     """
@@ -209,19 +209,19 @@ def _environment(table: Mapping[str, Any], folder: Path) -> FamilySpec:
     is_on_a_server, is_listed = named.startswith(PREFIXES), named.startswith(PREFIX)
     if "class" in table and (is_listed or is_on_a_server):
         other = "a game of textarena" if is_listed else "an OpenEnv server"
-        raise FamilyError(f"class is of a Python file, and {other} has none")
+        raise FamilyError(f"class needs a Python file, but this environment is {other}")
     which: dict[str, JsonValue]
     if is_listed:
         verifier, game = TEXT_ARENA, named.removeprefix(PREFIX)
         which = {"game": game}
         if game not in TEXT_GAMES:
-            raise FamilyError(f"no game {named}; there are {', '.join(TEXT_GAMES)}")
+            raise FamilyError(f"unknown game {named}; known are {', '.join(TEXT_GAMES)}")
     elif is_on_a_server:
         parse_address(named)
         found = look_up(named, table.get("action", ""), table.get("observation", ""))
         verifier, which, path = OPENENV, found.config, named
     elif any(key in table for key in SERVER_FIELDS):
-        raise FamilyError("action and observation are of an OpenEnv server")
+        raise FamilyError("action and observation need an OpenEnv server")
     else:
         path = str((folder / named).resolve())
         verifier = ENVIRONMENT
@@ -250,42 +250,42 @@ def _read(path: Path) -> dict[str, Any]:
         raise FamilyError(str(error)) from None
     for key, value in table.items():
         if key not in _FIELDS:
-            raise FamilyError(f"{path}: unknown key {key!r}; there are {', '.join(_FIELDS)}")
+            raise FamilyError(f"{path}: unknown key {key!r}; known are {', '.join(_FIELDS)}")
         if not isinstance(value, _FIELDS[key]) or (
             isinstance(value, bool) and _FIELDS[key] is not bool
         ):
             raise FamilyError(f"{path}: {key} has the wrong type")
     for key in ("good", "bad"):
         if not all(isinstance(one, str) for one in table.get(key, ())):
-            raise FamilyError(f'{path}: {key} must be a list of texts, {key} = ["{{answer}}"]')
+            raise FamilyError(f'{path}: {key} must be a list of texts: {key} = ["{{answer}}"]')
     is_game = "environment" in table
     for key in ("name",) if is_game else ("name", "rows"):
         if key not in table:
             raise FamilyError(f"{path}: {key} is missing")
     for key in table:
         if is_game and key not in _GAME_KEYS:
-            raise FamilyError(f"{path}: an environment has no {key}")
+            raise FamilyError(f"{path}: an environment has no {key}; remove it")
         if not is_game and key in ("class", "max_turns", *SERVER_FIELDS):
-            raise FamilyError(f'{path}: {key} is of an environment, environment = "FILE.py"')
+            raise FamilyError(f'{path}: {key} needs an environment: environment = "FILE.py"')
     if table.get("verifier", "exact") not in _VERIFIERS:
         raise FamilyError(
             f"{path}: verifier must be one of {', '.join(_VERIFIERS)}; "
-            'a function of your own is named by reward = "FILE.py"'
+            'for your own function, set reward = "FILE.py"'
         )
     for key in (*KEYS, "test_seconds"):
         if key in table and not _has_tests(table):
-            raise FamilyError(f'{path}: {key} is of code with unit tests, verifier = "tests"')
+            raise FamilyError(f'{path}: {key} needs unit tests: verifier = "tests"')
     if "reward_weights" in table and "reward" not in table:
-        raise FamilyError(f'{path}: reward_weights is of rewards in Python, reward = ["FILE.py"]')
+        raise FamilyError(f'{path}: reward_weights needs Python rewards: reward = ["FILE.py"]')
     if "local" in table and "reward" not in table:
-        raise FamilyError(f'{path}: local is of a reward in Python, reward = "FILE.py"')
+        raise FamilyError(f'{path}: local needs a Python reward: reward = "FILE.py"')
     if "reward" in table and "verifier" in table:
-        raise FamilyError(f"{path}: reward and verifier are both named; a family has one of them")
+        raise FamilyError(f"{path}: reward and verifier are both set; remove one of them")
     return table
 
 
 def _reward(table: Mapping[str, Any], folder: Path) -> tuple[tuple[str, ...], dict[str, JsonValue]]:
-    """Return where a reward's Python files lie, and what the family's configuration says of them.
+    """Return the paths of a reward's Python files, and their keys in the family's configuration.
 
     Raises `FamilyError`.
     """
@@ -295,7 +295,7 @@ def _reward(table: Mapping[str, Any], folder: Path) -> tuple[tuple[str, ...], di
         raise FamilyError('reward must be "FILE.py", "FILE.py:FUNCTION", or a list of these')
     if len(weights) != len(stated):
         raise FamilyError(
-            f"reward names {len(stated)} functions, and reward_weights {len(weights)} weights"
+            f"reward names {len(stated)} functions, but reward_weights has {len(weights)} weights"
         )
     paths, names = [], []
     for one in stated:

@@ -1,10 +1,10 @@
-"""The `prompt` of a task file: a text with columns in single braces. Pure.
+"""The `prompt` of a task file: text with columns in single braces. Pure.
 
     {problem}            the column's text; dotted names read nested columns
-    {{ and }}            braces; \\frac{a}{b} and \\boxed{} stay as they are: a is no column
+    {{ and }}            braces; \\frac{a}{b} and \\boxed{} are unchanged: a is not a column
 
-Braces are paired first, so that LaTeX's closing ones are not taken for an escape: `{{` and `}}` are
-one only as a pair.
+Braces are paired first, so that LaTeX's closing braces are not taken for an escape: `{{` and `}}`
+are an escape only as a pair.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from shoal_tasks.spec import JsonValue
 
 _GROUP: Final = re.compile(r"\{([^{}\n]*)\}")
 _WORD: Final = re.compile(r"[^\W\d][\w .:-]*")
-"""A group's content that may have been meant as a column's name."""
+"""A group's content that may be meant as a column's name."""
 _IN_LATEX: Final = re.compile(r"(\\[a-zA-Z]+\*?(\[[^\]]*\])?\s*(\{[^{}]*\})*|[\^_])$")
-"""The text before a group that is an argument of LaTeX."""
+"""The text before a group that is a LaTeX argument."""
 _LIKENESS: Final = 0.75
-"""Least likeness to a column's name at which a group is taken for a slip of the pen; `qestion` has
+"""Minimum similarity to a column's name at which a group counts as a typing error; `qestion` has
 0.93, and `name` and `number` have 0.6."""
 
 
@@ -41,17 +41,17 @@ class Placeholder:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A prompt that was read."""
+    """A parsed prompt."""
 
     parts: tuple[str | Placeholder, ...]
     untouched: tuple[str, ...] = ()
-    """Groups that look like names and are no columns: they stay as they are."""
+    """Groups that look like names but are not columns: they are not replaced."""
 
     @classmethod
     def of(cls, text: str, is_column: Callable[[str], bool], names: Sequence[str]) -> Self:
-        """Read a prompt; `names` are the data's columns, for what resembles one.
+        """Parse a prompt; `names` are the data's columns, to recognise typing errors.
 
-        Raises `FamilyError`: it names no column, or a word in braces is nearly one.
+        Raises `FamilyError`: it names no column, or a word in braces resembles one.
         """
         parts: list[str | Placeholder] = []
         untouched: list[str] = []
@@ -65,7 +65,7 @@ class Template:
         template = cls(tuple(parts), tuple(dict.fromkeys(untouched)))
         if not template.placeholders:
             shown = next((name for name in names if f"{{{name}}}" in text), None)
-            hint = f": {{{{ and }}}} are braces, and {{{shown}}} is the column" if shown else ""
+            hint = f": {{{{ and }}}} are literal braces, {{{shown}}} is the column" if shown else ""
             listed = ", ".join(f"{{{name}}}" for name in names[:6])
             raise FamilyError(
                 f"prompt shows no column, so every question would be the same{hint}; there are "
@@ -81,8 +81,7 @@ class Template:
     def fill(self, columns: Mapping[str, JsonValue]) -> str:
         """Return the prompt of one row.
 
-        Raises KeyError with the column that the row lacks, and `FamilyError` about one that cannot
-        be shown.
+        Raises KeyError with the missing column, or `FamilyError` for a value that cannot be shown.
         """
         return "".join(
             one if isinstance(one, str) else _shown(find_column(columns, one.column))
@@ -106,7 +105,7 @@ def _pieces(text: str) -> Iterator[tuple[str, str, bool]]:
         elif char == "{" and (group := _GROUP.match(text, at)):
             if plain:
                 yield "", plain, False
-            # Braces in front belong to LaTeX only if they are not those of an escape.
+            # Preceding braces belong to LaTeX unless they are part of an escape.
             yield text[:at], group[0], True
             plain, at = "", group.end()
         else:
@@ -116,7 +115,7 @@ def _pieces(text: str) -> Iterator[tuple[str, str, bool]]:
 
 
 def _partners(text: str) -> dict[int, int]:
-    """Return the place of each brace's partner; braces without one are absent."""
+    """Return the index of each brace's partner; unpaired braces are absent."""
     found: dict[int, int] = {}
     opened: list[int] = []
     for at, char in enumerate(text):
@@ -129,7 +128,7 @@ def _partners(text: str) -> dict[int, int]:
 
 
 def _is_escape(at: int, partner: Mapping[int, int]) -> bool:
-    """Return whether two equal braces stand for one: their partners are neighbours too, or none."""
+    """Return whether two equal braces are an escape: their partners are adjacent too, or absent."""
     one, other = partner.get(at), partner.get(at + 1)
     if one is None or other is None:
         return one is other
@@ -137,15 +136,15 @@ def _is_escape(at: int, partner: Mapping[int, int]) -> bool:
 
 
 def _check_slip(piece: str, names: Sequence[str]) -> None:
-    """Raise `FamilyError` where a word in braces is nearly a column's name."""
+    """Raise `FamilyError` if a word in braces resembles a column's name."""
     word = piece[1:-1].partition(":")[0].strip()
     by_case = {name.casefold(): name for name in names}
     near = difflib.get_close_matches(word.casefold(), by_case, 1, _LIKENESS)
     if near:
         right = by_case[near[0]]
         raise FamilyError(
-            f"prompt: {piece} is no column, and {{{right}}} is: if the braces are meant as they "
-            f"stand, write {{{piece}}}"
+            f"prompt: {piece} is not a column, but {{{right}}} is: for literal braces, "
+            f"write {{{piece}}}"
         )
 
 

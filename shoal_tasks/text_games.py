@@ -1,8 +1,8 @@
-"""TextArena's one-player games that a family may be, from reading each of them.
+"""TextArena's one-player games that families may use. Each was reviewed. Pure.
 
-All draw their chance from the seed alone, read a message by bounded patterns and evaluate nothing.
-Games that need word lists from the network, another player or an API key are not here, and none
-whose every game is the same: nothing of it could be held out. Pure.
+All derive their randomness from the seed alone, parse messages by bounded patterns and evaluate
+nothing. Excluded are games that need word lists from the network, another player or an API key, and
+games without variation, of which nothing could be held out.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ TEXT_GAMES: Final[Mapping[str, int]] = {
     "Secretary-v0-long": 12,
     "Sudoku-v0-very-easy": 12,
 }
-"""Each game with the most messages that it is given: a little over what it allows or needs."""
+"""Each game with its maximum number of messages: slightly more than it allows or needs."""
 
 
 def text_game(name: str, game: str) -> FamilySpec:
-    """Return the family of one of these games, with its usual turns."""
-    # What is lost counts as what is not won: giving up must not pay more than losing.
+    """Return the family of one of these games, with its usual number of turns."""
+    # A lost game counts as not won: giving up must not earn more than losing.
     config: dict[str, JsonValue] = {
         "game": game,
         "max_turns": TEXT_GAMES[game],

@@ -24,15 +24,15 @@ class TaskCoordinates:
 
 
 class Split(StrEnum):
-    """The use of a question."""
+    """What a question may be used for."""
 
     TRAINING = "training"
     HELD_OUT = "held_out"
-    """Evaluations and judges ask it, and nobody trains on it."""
+    """Only for evaluations and judges, never for training."""
     LEFT_OUT = "left_out"
-    """Nobody asks it: its answer is too frequent, or anything would be right."""
+    """Never used: its answer is too frequent, or every answer would be right."""
     AWAY = "away"
-    """Nothing can be said now: this node's OpenEnv server, which makes it, is away."""
+    """Unknown at present: the OpenEnv server that generates it is unavailable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +41,11 @@ class TaskItem:
 
     question: str
     answer: str | None
-    """The generator's own answer; None where any valid answer is accepted."""
+    """The generator's own answer; None if it accepts any valid answer."""
     example: str | None
-    """An answer that earns everything: of several valid ones, one; None where none is known."""
+    """One answer that earns the full reward; None if none is known."""
     part: Split
-    """The use of the question."""
+    """What the question may be used for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class ScoreRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRequest:
-    """All completions of one group, to score together and in the order of the group."""
+    """All completions of one group, to score together and in the group's order."""
 
     task: TaskCoordinates
     answers: tuple[tuple[str, FinishReason], ...]
@@ -68,7 +68,7 @@ class GroupRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayRequest:
-    """The beginning of a game: what the policy has said in it so far."""
+    """The beginning of a game: the policy's messages so far."""
 
     task: TaskCoordinates
     messages: tuple[str, ...]
@@ -76,16 +76,16 @@ class PlayRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
-    """The answers of an environment."""
+    """The replies of an environment."""
 
     observations: tuple[str, ...]
-    """Its answer to each message, in order: fewer where the game was over before."""
+    """Its reply to each message, in order: fewer if the game ended earlier."""
     done: bool
-    """True when the game is over."""
+    """True if the game is over."""
     reward: float
     """The reward of the messages as a completion, 0 to 1."""
     error: str = ""
-    """Why the game cannot go on: what the environment raised, or a limit that it reached."""
+    """Why the game cannot continue: the environment's exception, or a limit that it reached."""
 
     @classmethod
     def over(cls, error: str) -> Self:
@@ -95,25 +95,25 @@ class Play:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreResult:
-    """The reward of one completion. A failure to score is a reward of 0, and says why."""
+    """The reward of one completion. A failure to score is a reward of 0, with the reason."""
 
     reward: float
     """0 ≤ reward ≤ 1."""
     timed_out: bool = False
-    """Scoring was cut by a limit, in the worker or from outside."""
+    """True if a limit ended scoring, in the worker or in the client."""
     crashed: bool = False
-    """The worker process died over this item."""
+    """True if the worker process died on this item."""
     error: str = ""
-    """The error of the family's own Python function, in one line for its author."""
+    """The error of the family's own Python function, one line for its author."""
     note: str = ""
-    """One line for the author of that function about a reward that counts."""
+    """One line for that function's author about a reward that counts."""
     waits: bool = False
-    """True if it was not scored, since the family's server or judge is away."""
+    """True if it was not scored, because the family's server or judge is unavailable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """State of one layer of the worker's sandbox: in force, or the reason why not."""
+    """State of one layer of the worker's sandbox: in force, or why it is not."""
 
     name: str
     active: bool
@@ -122,23 +122,23 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
-    """A worker's report about itself when it is ready."""
+    """A worker's report about itself at its start."""
 
     pid: int
     layers: tuple[Layer, ...]
     is_in_sandbox: bool = True
     """False for a judge, which is the operator's own program."""
     notes: tuple[str, ...] = ()
-    """Lines for the owners of its families."""
+    """Lines for the authors of its families."""
 
     @property
     def is_walled(self) -> bool:
-        """True if the operating system keeps its code from the user's files and the network."""
+        """True if the operating system isolates its code from the user's files and the network."""
         return is_walled(self.layers)
 
     @property
     def sandbox(self) -> str:
-        """The layers that keep its code in, and those that this machine does not allow."""
+        """The layers that isolate its code, and those that this machine does not allow."""
         known = {layer.name: layer for layer in self.layers}
         shown = [(words, known[name]) for name, words in _SHOWN.items() if name in known]
         inside = ", ".join(words for words, layer in shown if layer.active)
@@ -156,8 +156,8 @@ _SHOWN: Final = {
 
 
 def is_walled(layers: Iterable[Layer]) -> bool:
-    """Return whether the operating system keeps a process from the user's files, from the network
-    and from other processes: whatever its code does, it cannot reach them.
+    """Return whether the operating system isolates a process from the user's files, from the
+    network and from other processes, whatever its code does.
     """
     active = {one.name for one in layers if one.active}
     return "seccomp" in active and bool(active & {"filesystem", "landlock"})

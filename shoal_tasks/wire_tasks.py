@@ -1,4 +1,4 @@
-"""Tasks on the wire and tasks as the worker knows them: from one to the other. Pure."""
+"""Conversion between tasks on the wire and tasks as the worker knows them. Pure."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ def make_task(coordinates: TaskCoordinates, question: str, spec: FamilySpec) -> 
 
 
 def inline_reward(task: InlineTask, text: str, finish: FinishReason) -> float:
-    """Reward of an answer to an inline task: it ended by itself and is the stated answer."""
+    """Return the reward of an answer to an inline task: 1 if complete and equal, otherwise 0."""
     return float(finish is FinishReason.STOP and text.strip() == task.answer.strip())

@@ -297,7 +297,7 @@ FORMS: dict[str, PublishedForm] = {
     ),
     "countdown": PublishedForm(
         row=lambda n: {"target": 20 + n, "nums": [20, n, 1]},
-        refused="no column is known to hold the question: it has 'target' (number: 20), 'nums'",
+        refused="no column has a known name for the question: it has 'target' (number: 20), 'nums'",
     ),
     "UltraFeedback": PublishedForm(
         row=lambda n: {"prompt": f"Write about {n}.",

@@ -65,8 +65,8 @@ def test_the_letter_is_the_right_choices(form: str, texts: list[str], data: st.D
 @pytest.mark.parametrize(
     ("values", "answer", "first", "said"),
     [
-        ([["x", "y"]], 2, None, "2 is the number of no choice, of 2"),
-        ([["x", "y"]], 0, 1, "0 is the number of no choice"),
+        ([["x", "y"]], 2, None, "there is no choice number 2 among 2"),
+        ([["x", "y"]], 0, 1, "there is no choice number 0"),
         ([["x", "y"]], "z", None, "'z' is none of the choices"),
         ([["B", "A"]], "B", None, "may be choice A or B"),
         ([["x", "y"]], True, None, "true is no choice"),
@@ -74,7 +74,7 @@ def test_the_letter_is_the_right_choices(form: str, texts: list[str], data: st.D
         ([["x", "y"]], [1, 1], None, "names no single choice"),
         ([["x"]], 0, None, "holds 1 choices"),
         ([["x", ""]], 0, None, "has an empty choice"),
-        ([7], 0, None, "is 7, and no list of choices"),
+        ([7], 0, None, "is 7, not a list of choices"),
     ],
 )
 def test_what_cannot_be_told_is_refused_with_what_it_is(

@@ -81,13 +81,13 @@ IMAGE = [{"type": "image_url", "image_url": "x"}, {"type": "text", "text": "what
     [
         (
             [("user", "a"), ("assistant", "b"), ("user", "c")],
-            "with 2 turns of the user, and a task",
+            "with 2 turns of the user, but a task",
         ),
-        ([("user", "a"), ("system", "b")], "a system turn behind other turns"),
+        ([("user", "a"), ("system", "b")], "a system turn after other turns"),
         ([("user", "a"), ("tool", "b")], "a turn of the role 'tool' .number 2."),
-        ([("system", "a")], "the turns none behind the system's"),
+        ([("system", "a")], "the turns none after the system's"),
         ([("assistant", "a"), ("user", "b")], "the turns assistant, user behind"),
-        ([("user", IMAGE)], r"a part that is no text .image_url. in turn 1"),
+        ([("user", IMAGE)], r"a part that is not text .image_url. in turn 1"),
         ([("user", None)], "a turn without a text .number 1.: it is null"),
     ],
 )

@@ -118,8 +118,8 @@ def test_spec_does_not_follow_later_changes_of_the_callers_dict() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"generator": "composite"}, "no reviewed generator"),
-        ({"generator": "codeio"}, "no reviewed generator"),
+        ({"generator": "composite"}, "not a reviewed generator"),
+        ({"generator": "codeio"}, "not a reviewed generator"),
         ({"name": ""}, "family name"),
         ({"name": "n" * 201}, "family name"),
         ({"weight": 0.0}, "weight"),

@@ -46,7 +46,7 @@ def test_tasks_by_coordinates_and_questions_of_ones_own() -> None:
         ('{"family": "gcd_easy", "seed": 1048577}', "line 2 has no list of completions"),
         ('{"family": "gcd_easy", "seed": 1048577, "completions": ["1"]}', "takes 2 to 64"),
         ('{"family": "gcd_easy", "seed": 1048577, "completions": ["1", ""]}', "no text"),
-        ('{"family": "gcd_easy", "seed": 1048577, "completions": ["1", 2]}', "is a text"),
+        ('{"family": "gcd_easy", "seed": 1048577, "completions": ["1", 2]}', "must be a text"),
         (
             '{"family": "gcd_easy", "seed": 1048577, "completions": ["1", {"text": "2",'
             ' "finish_reason": "x"}]}',
@@ -62,8 +62,8 @@ def test_tasks_by_coordinates_and_questions_of_ones_own() -> None:
             '{"family": "gcd_easy", "seed": 1048575, "completions": ["1", "2"]}',
             "seed 1048575 is kept for evaluation",
         ),
-        ('{"family": "chess", "seed": 1, "completions": ["1", "2"]}', "is not this swarm's"),
-        ('{"family": ["x"], "seed": 1, "completions": ["1", "2"]}', "is not this swarm's"),
+        ('{"family": "chess", "seed": 1, "completions": ["1", "2"]}', "is not in this swarm"),
+        ('{"family": ["x"], "seed": 1, "completions": ["1", "2"]}', "is not in this swarm"),
         ('{"completions": ["1", "2"]}', "needs family and seed"),
         ('{"question": "\\u0000", "answer": "", "completions": ["1", "2"]}', "NUL"),
         ('{"family": "gcd_easy", "seed": 1048577, "completions": ["\\ud800", "2"]}', "surrogate"),
@@ -78,7 +78,7 @@ def test_a_bad_row_is_named_by_its_line(row: str, said: str) -> None:
 
 def test_a_swarm_that_takes_no_own_questions_says_so() -> None:
     row = '{"question": "q?", "answer": "a", "completions": ["a", "b"]}'
-    with pytest.raises(RowError, match="takes no questions of one's own"):
+    with pytest.raises(RowError, match="accepts no inline questions"):
         _read(row, rules=SwarmRules())
 
 
@@ -117,5 +117,5 @@ def test_a_row_is_named_whose_task_nobody_can_make() -> None:
         seed = seeds[digests.index(Digest(b""))]
         row = '{{"family": "divides", "seed": {}, "completions": ["1", "2"]}}'
         lines = ["", row.format(seed), row.format(seed)]
-        with pytest.raises(RowError, match=r"line 2: no question there"):
+        with pytest.raises(RowError, match=r"line 2: these coordinates have no question"):
             read_groups(lines, families=[spec], rules=RULES, worker=worker)

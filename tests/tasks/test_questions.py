@@ -93,7 +93,7 @@ def test_the_rows_of_one_question_take_turns_where_a_reward_tells_them_apart(
     [
         (["a=1", "b=2", "a=3"], {}, "line 1 and line 3 ask the same question.*'1' and '3'; keep"),
         (["a=1", "A =2", "a=3"], {}, "line 1 and line 2 .*'2'; keep one.* case_matters = true"),
-        (["a=1", "a=3", "b=1", "b=2"], {}, r"'1' and '3' \(2 questions are so\)"),
+        (["a=1", "a=3", "b=1", "b=2"], {}, r"'1' and '3' \(2 such questions\)"),
         (["a=1", "a=1"], {"held_out": 1}, "held_out must be 0 to 0: the file has 1 different"),
         (["a=1", "a=1"], {"held_out": 2}, "1 different question in 2 rows, and one"),
         (["a=1", "a=3"], {"verifier": "math"}, "line 1 and line 2 ask the same question"),
@@ -123,7 +123,7 @@ def test_answers_equal_as_mathematics_do_not_contradict_one_another(tmp_path: Pa
     spec = of(tmp_path, "a=1/2", "a=0.5", "b=2", verifier="math")
     assert spec.config["rows"] == 2
     HereWorker([spec]).close()
-    with pytest.raises(FamilyError, match="'a' stands in several rows with different answers, '1/"):
+    with pytest.raises(FamilyError, match="'a' occurs in several rows with different answers, '1/"):
         HereWorker([of(tmp_path, "a=1/2", "a=1/3", "b=2", verifier="math")])
 
 

@@ -111,7 +111,7 @@ def test_a_record_is_the_task_that_the_keys_describe(
 @pytest.mark.parametrize(
     ("row", "fields", "said"),
     [
-        ({"question": "q", "answer": None}, {}, "line 1: answer is null; leave such rows out"),
+        ({"question": "q", "answer": None}, {}, "line 1: answer is null; remove such rows"),
         (
             {"question": "q", "answer": ["a", "b"]},
             {},
@@ -126,16 +126,20 @@ def test_a_record_is_the_task_that_the_keys_describe(
         (
             {"question": ["q"], "answer": "a"},
             {},
-            "line 1: question is a list of 1 text, and not a text",
+            "line 1: question is a list of 1 text, not a text",
         ),
         ({"question": " ", "answer": "a"}, {}, "question is a text of blanks"),
         (
             {"question": "q" * 40_000, "answer": "a"},
             {},
-            "question has 40,000 characters, at most 32,768",
+            "question has 40,000 characters; the limit is 32,768",
         ),
-        ({"question": "q", "answer": "a" * 5000}, {}, "answer has 5,000 characters, at most 4,096"),
-        ({"question": "q\0", "answer": "a"}, {}, "question holds a NUL"),
+        (
+            {"question": "q", "answer": "a" * 5000},
+            {},
+            "answer has 5,000 characters; the limit is 4,096",
+        ),
+        ({"question": "q\0", "answer": "a"}, {}, "question contains a NUL"),
         (
             {"question": "q", "x": {"y": 1}},
             {"answer": "x.z"},
@@ -175,13 +179,13 @@ def test_a_record_is_the_task_that_the_keys_describe(
         (
             {"question": "q", "answer": "a"},
             {"first_choice": 1},
-            "first_choice is of multiple choice",
+            "first_choice needs multiple choice",
         ),
         ({"question": "q", "c": ["x"], "answer": 1}, {"choices": "c"}, "holds 1 choices"),
         (
             {"question": "q", "c": ["x", "y"], "answer": 2},
             {"choices": "c"},
-            "2 is the number of no",
+            "there is no choice number 2",
         ),
         ({"question": "q", "answer": r"\boxed{1"}, {"answer_after": r"\boxed"}, "is not closed"),
         ({"question": "q", "answer": "1"}, {"answer_after": r"\boxed"}, r"no \\boxed{…} is in"),
@@ -197,7 +201,9 @@ def test_a_record_that_is_no_task_is_refused_with_what_it_is(
 
 def test_rows_with_one_fault_are_counted(tmp_path: Path) -> None:
     rows = [{"question": f"{n}", "answer": "a" * (5000 if n % 2 else 9)} for n in range(10)]
-    with pytest.raises(FamilyError, match=r"line 2: answer has 5,000 .*\(5 of 10 rows are so\)"):
+    with pytest.raises(
+        FamilyError, match=r"line 2: answer has 5,000 .*\(5 of 10 rows have this fault\)"
+    ):
         read(tmp_path, rows)
 
 
@@ -218,7 +224,7 @@ def test_one_system_turn_is_the_familys_and_different_ones_stand_in_front(tmp_pa
     assert (spec.system, found[0]["question"], spec.notes) == ("Count.", "0?", ())
     spec, found = read(tmp_path, rows, question="m", system="Mine.")
     assert (spec.system, found[0]["question"]) == ("Mine.", "0?")
-    assert "own system turns are left out" in spec.notes[0]
+    assert "own system turns are not used" in spec.notes[0]
     rows[1]["m"], rows[2]["m"] = chat("s:Add.", "u:1?"), chat("u:2?")
     spec, found = read(tmp_path, rows, question="m")
     assert spec.system == ""

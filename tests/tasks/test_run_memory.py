@@ -78,4 +78,4 @@ def test_a_manifest_survives_and_a_damaged_one_is_named_and_left(
     assert load_manifest(tmp_path) == manifest
     (tmp_path / MANIFEST_FILE).write_bytes(manifest.raw[:-3])
     assert load_manifest(tmp_path) is None
-    assert "manifest is not used" in caplog.text
+    assert "ignoring the saved manifest" in caplog.text

@@ -79,7 +79,7 @@ def test_a_family_follows_from_its_file_alone(tmp_path: Path) -> None:
         ('{"question": 7, "answer": 7}', {}, "line 1: question is the number 7"),
         ("[1]", {}, "row 1: not a JSON object"),
         ("{", {}, "line 1: not JSON"),
-        (r'{"question": "\ud800", "answer": "a"}', {}, "half a character"),
+        (r'{"question": "\ud800", "answer": "a"}', {}, "a lone surrogate"),
     ],
 )
 def test_a_bad_file_is_one_line(

@@ -62,7 +62,7 @@ def test_a_prompt_is_filled_as_it_is_written(prompt: str, expected: str) -> None
 @pytest.mark.parametrize(
     ("prompt", "said"),
     [
-        ("{problm}", r"\{problm\} is no column, and \{problem\} is: .* write \{\{problm\}\}"),
+        ("{problm}", r"\{problm\} is not a column, but \{problem\} is: .* write \{\{problm\}\}"),
         ("{problem} {Target}", r"\{target\} is"),
         ("{problem} {reward_model.ground_trut}", r"\{reward_model.ground_truth\} is"),
         ("Say something.", r"prompt shows no column, .* there are \{problem\}"),
