@@ -173,7 +173,7 @@ def _task(row: _Parsed, known: Mapping[str, FamilySpec], made: Iterator[tuple[st
     if part is Split.HELD_OUT:
         raise RowError(
             f"line {row.line}: the eighth of all questions that this one belongs to, by its "
-            "text, is kept for evaluation; share another, or word yours otherwise"
+            "text, is reserved for evaluation; publish another, or reword it"
         )
     if part is Split.LEFT_OUT:
         raise RowError(f"line {row.line}: this question is not used for training; publish another")

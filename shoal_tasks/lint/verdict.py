@@ -173,9 +173,9 @@ def _repeats(rows: Sequence[RowScores]) -> list[Finding]:
         for each in one.scored:
             if each.again is not None and not each.repeats:
                 why = (
-                    f"{_row(one)}the score is not deterministic: {each.attempt.kind}, {_text(each)}, "
-                    f"earned {each.reward:.4g}, then {each.again:.4g} when the same completions "
-                    "were scored in another order"
+                    f"{_row(one)}the score is not deterministic: {each.attempt.kind}, "
+                    f"{_text(each)}, earned {each.reward:.4g}, then {each.again:.4g} when the same "
+                    "completions were scored in another order"
                 )
                 return [Finding(level=Level.REFUSED, check="repeats", message=why)]
     return []

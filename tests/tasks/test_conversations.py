@@ -86,7 +86,7 @@ IMAGE = [{"type": "image_url", "image_url": "x"}, {"type": "text", "text": "what
         ([("user", "a"), ("system", "b")], "a system turn after other turns"),
         ([("user", "a"), ("tool", "b")], "a turn of the role 'tool' .number 2."),
         ([("system", "a")], "the turns none after the system's"),
-        ([("assistant", "a"), ("user", "b")], "the turns assistant, user behind"),
+        ([("assistant", "a"), ("user", "b")], "the turns assistant, user after"),
         ([("user", IMAGE)], r"a part that is not text .image_url. in turn 1"),
         ([("user", None)], "a turn without a text .number 1.: it is null"),
     ],

@@ -90,7 +90,7 @@ LINES = "question,answer\nCafé 1?,1\nCafé 2?,2\n"
         ("a.csv", b'question,answer\na,1\n"b,2\n', "line 3: a quoted cell begins here"),
         ("a.csv", b"question,answer\nA, b and c,1\n", "3 cells, but there are 2.*needs quotes"),
         ("a.jsonl", b"question,answer\n1,2\n", "line 1: not JSON"),
-        ("a.jsonl", b"{'question': 'a'}\n", "Python's notation"),
+        ("a.jsonl", b"{'question': 'a'}\n", "Python notation"),
         ("a.json", b'[{"question": "a"},\n{"question": ]', "line 2: not JSON in column 14"),
         ("a.json", b'[{"question": "a"}', "it ends too early"),
         (

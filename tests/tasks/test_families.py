@@ -280,7 +280,7 @@ def test_examples_and_trials_have_seeds_that_nobody_else_draws() -> None:
         (trial_coordinates, TRIAL_SEED_MIN, JUDGE_SEED_MIN),
     ]:
         assert most_held_out <= first < end <= JUDGE_SEED_MIN
-        with pytest.raises(ValueError, match="seeds kept"):
+        with pytest.raises(ValueError, match="seeds are reserved"):
             draw(EASY[0], end - first + 1)
 
 

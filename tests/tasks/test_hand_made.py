@@ -44,7 +44,7 @@ def test_tasks_by_coordinates_and_questions_of_ones_own() -> None:
         ("[" * 100_000, "line 2 is not JSON"),
         ("[1]", "line 2 is not a JSON object"),
         ('{"family": "gcd_easy", "seed": 1048577}', "line 2 has no list of completions"),
-        ('{"family": "gcd_easy", "seed": 1048577, "completions": ["1"]}', "takes 2 to 64"),
+        ('{"family": "gcd_easy", "seed": 1048577, "completions": ["1"]}', "accepts 2 to 64"),
         ('{"family": "gcd_easy", "seed": 1048577, "completions": ["1", ""]}', "no text"),
         ('{"family": "gcd_easy", "seed": 1048577, "completions": ["1", 2]}', "must be a text"),
         (
@@ -60,7 +60,7 @@ def test_tasks_by_coordinates_and_questions_of_ones_own() -> None:
         ),
         (
             '{"family": "gcd_easy", "seed": 1048575, "completions": ["1", "2"]}',
-            "seed 1048575 is kept for evaluation",
+            "seed 1048575 is reserved for evaluation",
         ),
         ('{"family": "chess", "seed": 1, "completions": ["1", "2"]}', "is not in this swarm"),
         ('{"family": ["x"], "seed": 1, "completions": ["1", "2"]}', "is not in this swarm"),
@@ -95,7 +95,7 @@ def test_questions_kept_for_evaluation_are_refused_by_their_text() -> None:
         f'{{"family": "{kept.family}", "seed": {kept.seed}, "completions": ["1", "2"]}}',
         f'{{"question": "{own}", "answer": "a", "completions": ["a", "b"]}}',
     ):
-        with pytest.raises(RowError, match=r"line 1: the eighth .* is kept for evaluation"):
+        with pytest.raises(RowError, match=r"line 1: the eighth .* is reserved for evaluation"):
             _read(row)
 
 

@@ -95,7 +95,7 @@ def test_the_rows_of_one_question_take_turns_where_a_reward_tells_them_apart(
         (["a=1", "A =2", "a=3"], {}, "line 1 and line 2 .*'2'; keep one.* case_matters = true"),
         (["a=1", "a=3", "b=1", "b=2"], {}, r"'1' and '3' \(2 such questions\)"),
         (["a=1", "a=1"], {"held_out": 1}, "held_out must be 0 to 0: the file has 1 different"),
-        (["a=1", "a=1"], {"held_out": 2}, "1 different question in 2 rows, and one"),
+        (["a=1", "a=1"], {"held_out": 2}, "1 different question in 2 rows, and at least one"),
         (["a=1", "a=3"], {"verifier": "math"}, "line 1 and line 2 ask the same question"),
     ],
 )

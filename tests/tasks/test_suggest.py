@@ -94,7 +94,7 @@ def test_numbers_that_count_either_way_are_asked_about(numbers: list[int], first
         {"question": f"q{n}", "choices": ["w", "x", "y", "z"], "answer": number}
         for n, number in enumerate(numbers)
     ]
-    with pytest.raises(NotSuggested, match="--first-choice 0, or --first-choice 1"):
+    with pytest.raises(NotSuggested, match="--first-choice 0 or --first-choice 1"):
         suggest(rows, Given(), has_maths=True)
     keys = dict(suggest(rows, Given(first_choice=first), has_maths=True).keys)
     shaped = RowShaper(RowKeys.of(keys), rows).shape(rows[0], "row 1")
