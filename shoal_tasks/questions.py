@@ -21,7 +21,7 @@ BY_TEXT: Final = "text"
 SPLITS: Final = (BY_QUESTION, BY_TEXT)
 
 _HELD_OUT_SHARE: Final = 10
-"""By default, one in this many distinct questions is held out."""
+"""Inverse fraction of held-out questions, by default."""
 
 R = TypeVar("R")
 

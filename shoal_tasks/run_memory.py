@@ -42,7 +42,7 @@ class NotedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunMemory:
-    """What one folder remembers of its run."""
+    """The memory of one folder's run."""
 
     manifest: Manifest | None = None
     is_founded: bool = False

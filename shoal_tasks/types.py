@@ -24,7 +24,7 @@ class TaskCoordinates:
 
 
 class Split(StrEnum):
-    """What a question may be used for."""
+    """Permitted use of a question."""
 
     TRAINING = "training"
     HELD_OUT = "held_out"
@@ -45,7 +45,7 @@ class TaskItem:
     example: str | None
     """One answer that earns the full reward; None if none is known."""
     part: Split
-    """What the question may be used for."""
+    """Permitted use of the question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

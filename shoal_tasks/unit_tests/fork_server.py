@@ -1,4 +1,4 @@
-"""For each completion, forks one process for the tests and one for the tested code.
+"""Forks, for each completion, one process for the tests and one for the tested code.
 
     worker ──"calls 5"──▶ fork server ─┬─fork─▶ checker   ◀──calls──▶ candidate
        ▲    pids, descriptors │        └─fork─▶ candidate

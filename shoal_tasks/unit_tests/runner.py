@@ -49,7 +49,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ended:
-    """How the processes of one fork ended."""
+    """The end of one fork's processes."""
 
     message: dict[str, Any] | None
     """Their report; None if they ended first."""

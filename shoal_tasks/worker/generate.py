@@ -41,7 +41,7 @@ class GeneratedItem:
     entry: dict[str, Any]
     score_answer: Callable[[str, Any], float]
     part: Split
-    """What the question may be used for."""
+    """Permitted use of the question."""
 
     @property
     def question(self) -> str:
