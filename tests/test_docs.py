@@ -89,7 +89,7 @@ def test_every_make_target_is_in_its_help() -> None:
     makefile = _read("Makefile")
     phony = re.search(r"^\.PHONY: (.*)$", makefile, re.M)
     assert phony is not None
-    quiet = {"help", "clean", "format", "proto", "trainer", "test-slow"}
+    quiet = {"help", "clean", "format", "proto", "trainer", "test-slow", "test-tools"}
     for target in set(phony[1].split()) - quiet:
         assert f"make {target}" in makefile.split("install: $(STAMP)")[0]
 
@@ -244,9 +244,8 @@ def test_the_plan_has_every_room(top: str) -> None:
 
 MAX_WORDS = 2_000
 """The most words of a page: one that a reader finishes in ten minutes."""
-LONGER = {"wire.md": 4_500, "results.md": 4_500}
-"""The contract states every field. The results are to become shorter."""
-MAX_PAGES = 40
+OTHER_LIMITS = {"wire.md": 4_500, "results.md": 1_200}
+"""The wire contract states every field. The results are what a newcomer decides by."""
 
 
 @pytest.mark.parametrize(
@@ -255,12 +254,8 @@ MAX_PAGES = 40
 def test_a_page_stays_short(page: Path) -> None:
     words = re.sub(TABLE, "", page.read_text()).split()
     count = sum(any(map(str.isalnum, word)) for word in words)
-    limit = LONGER.get(page.name, MAX_WORDS)
+    limit = OTHER_LIMITS.get(page.name, MAX_WORDS)
     assert count <= limit, f"{page.name} has {count} words, and may have {limit}"
-
-
-def test_the_documentation_stays_a_book_of_one_day() -> None:
-    assert len([*(ROOT / "docs").rglob("*.md")]) - 1 <= MAX_PAGES, "the index is no page"
 
 
 def test_the_index_leads_to_every_page() -> None:

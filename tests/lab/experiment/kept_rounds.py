@@ -1,4 +1,4 @@
-"""Packs the rounds behind a table of docs/results.md, small enough for the tree.
+"""Packs the rounds behind a table of docs/results-details.md, small enough for the tree.
 
     python -m tests.lab.experiment.kept_rounds FOLDER ARCHIVE
 

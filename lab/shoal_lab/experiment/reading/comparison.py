@@ -52,19 +52,18 @@ TESTS: Final = (
     "the same of the area by CPU second",
 )
 CAPTION: Final = (
-    "area: mean height of the curve of held-out pass@1, mean of the nodes, and its 95 % "
-    "interval over seeds (– with one); by CPU second and by token up to where 8/0 ends, and a "
-    "curve that ends before goes on as it ended; last: pass@1 at the end; total: sum over "
-    f"rounds of the reward on own fresh questions; of `easy` the families {', '.join(COUNTED)} "
-    "count"
+    "area: mean height of the curve of held-out pass@1, averaged over the nodes, with its 95 % "
+    "interval over seeds (– with one seed); by CPU second and by token up to the end of 8/0, with "
+    "a shorter curve extended at its last value; last: pass@1 at the end; total: sum over rounds "
+    f"of the reward on own fresh questions; of `easy` only {', '.join(COUNTED)} count"
 )
 PLANTED: Final = (
-    "planted: honest completions of the last tenth of the rounds that hold what attackers planted; "
-    "of right: the same of those that earned something"
+    "planted: share of honest completions in the last tenth of the rounds that contain what "
+    "attackers planted; of right: the same among completions with a reward"
 )
 PAIRS: Final = (
-    "differences by seed, mean and 95 % interval; p: t-test on them, adjusted over the arms "
-    "(Holm). Nodes of one swarm are not independent: a seed counts once"
+    "differences by seed, with mean and 95 % interval; p: t-test on them, adjusted for the number "
+    "of arms (Holm). Nodes of one swarm are not independent, so a seed counts once"
 )
 Ends = Mapping[tuple[str, int], float]
 """The silo's final value, by unit and seed."""

@@ -1,6 +1,6 @@
 """Figures of a run, and comparisons of arms over their seeds. Pure.
 
-Definitions (docs/results.md names the commit whose experiments.md gives the reasons):
+Definitions (docs/results-earlier.md names the commit whose experiments.md gives the reasons):
 
 - *total*: sum over rounds of the mean reward on a node's own fresh questions.
 - *area*: mean height of the curve of held-out pass@1, mean of the nodes, by round or CPU second.
