@@ -29,7 +29,7 @@ EXPERIMENT_FLAGS = $(or $(PRESET),$(if $(MODEL),real,results)) $(if $(N),--nodes
              $(if $(DIR),--out $(DIR)) $(if $(MODEL),--model $(MODEL)) \
              $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
-.PHONY: docs tables help install dev browser shells node join bootstrap swarm trainer experiment test warm test-slow pictures check format proto bench gpu-check warmstart clean
+.PHONY: docs tables help install dev browser shells node join bootstrap swarm trainer experiment test test-tools warm test-slow pictures check format proto bench gpu-check warmstart clean
 
 help:
 	@echo "make node        run a node and its trainer (BOOTSTRAP=… joins that peer's swarm)"
@@ -92,6 +92,17 @@ browser:
 	  apt-get -qq install -y --no-install-recommends chromium >/dev/null; } \
 	  || { echo "Chromium could not be installed (as root: apt-get install chromium)" >&2; exit 1; }
 
+# Programs that only some tests need: installed when root runs the tests on Debian, otherwise one
+# line names the tests that are skipped.
+NEEDED = command -v $(1) >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+  apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
+  apt-get -qq install -y --no-install-recommends $(1); } >/dev/null 2>&1 || \
+  echo "$(1) is not installed: $(2) are skipped" >&2
+test-tools:
+	@$(call NEEDED,chromium,tests of the page in a browser)
+	@$(call NEEDED,zsh,tests of completion in zsh)
+	@$(call NEEDED,fish,tests of completion in fish)
+
 node: $(STAMP) $(WITH_MODEL)
 	@$(BIN)/shoal node $(NODE_FLAGS)
 
@@ -112,7 +123,7 @@ trainer: $(STAMP) $(WITH_MODEL)
 
 # What a test imports or starts is compiled once, also where the environment says to keep nothing.
 test warm: export PYTHONDONTWRITEBYTECODE =
-test: $(DEV)
+test: $(DEV) test-tools
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 # Else each of the processes that run the tests compiles all of them, at the same time.
