@@ -29,7 +29,7 @@ MIB = 1 << 20
 
 
 def gaps_of(counts: dict[str, Any]) -> dict[str, int]:
-    return {name: counts[f"gaps_{name}"] for name in ("open", "seen", "mended", "given_up")}
+    return {name: counts[f"gaps_{name}"] for name in ("open", "seen", "filled", "abandoned")}
 
 
 async def test_a_late_joiner_gets_what_was_shared_before_its_time(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ async def test_a_gap_is_mended_by_a_neighbour_when_the_publisher_has_gone(tmp_pa
         counts = end.counts()
         assert counts["batches"] == {"gossip": 2, "backfill": 0, "gap": 3, "pull": 0}
         # One number was named; asking from there brought the ones before it along.
-        assert gaps_of(counts) == {"open": 0, "seen": 1, "mended": 1, "given_up": 0}
+        assert gaps_of(counts) == {"open": 0, "seen": 1, "filled": 1, "abandoned": 0}
 
 
 async def test_a_gap_that_nobody_can_mend_is_given_up(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ async def test_a_gap_that_nobody_can_mend_is_given_up(tmp_path: Path) -> None:
         await publisher.share(4)
         await until(lambda: receiver.counts()["gaps_abandoned"] == 1)
         assert receiver.heard() == {1, 2, 4}
-        assert gaps_of(receiver.counts()) == {"open": 0, "seen": 1, "mended": 0, "given_up": 1}
+        assert gaps_of(receiver.counts()) == {"open": 0, "seen": 1, "filled": 0, "abandoned": 1}
         assert receiver.blamed(publisher.peer_id) == []
 
 
