@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from shoal_settings.accept_tasks import ASK, parse_accept_rule
 from shoal_settings.key import Size, auto_or_number, checked, key, of_peers, of_swarms
 from shoal_wire.base58 import is_peer_id_text
 from shoal_wire.limits import MAX_SHARDS, MAX_SHARDS_PER_PEER
@@ -155,6 +156,12 @@ class NodeSettings(BaseModel):
         (),
         "node bootstrap swarm trainer",
         "TOML file of a task family of your own, added to the preset's; repeatable.",
+    )
+    accept_tasks: Annotated[str, checked(parse_accept_rule)] = key(
+        ASK,
+        "node",
+        "Tasks of the swarm to fetch from peers where their files are not here: ask, none, or a "
+        "size and the names of those whose code may run, such as 20MB,words.",
     )
     weak_sandbox: bool = key(
         False,

@@ -21,6 +21,10 @@ FIRST_ROWS: Final = 256
 math-verify parses a formula in about a millisecond, and a worker should start within a second."""
 
 
+MAX_ROW_BYTES: Final = 4 * 1024 * 1024
+"""Longest row that is shown: a question has at most some hundred thousand characters."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRow:
     """One task."""
@@ -37,6 +41,24 @@ def parse_rows(data: bytes, name: str) -> tuple[TaskRow, ...]:
     return tuple(
         _row(line, f"{name}, line {number}") for number, line in enumerate(data.splitlines(), 1)
     )
+
+
+def first_rows(path: Path, count: int) -> tuple[TaskRow, ...]:
+    """Return the first rows of a rows file, without reading it whole.
+
+    Raises `FamilyError`: it is not a rows file, or a row is longer than `MAX_ROW_BYTES`.
+    """
+    rows = []
+    with path.open("rb") as file:
+        for number in range(1, count + 1):
+            line = file.readline(MAX_ROW_BYTES + 1)
+            if len(line) > MAX_ROW_BYTES:
+                raise FamilyError(
+                    f"{path.name}, line {number}: longer than {MAX_ROW_BYTES:,} bytes"
+                )
+            if line:
+                rows.append(_row(line, f"{path.name}, line {number}"))
+    return tuple(rows)
 
 
 def _row(line: bytes, where: str) -> TaskRow:

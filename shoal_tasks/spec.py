@@ -77,6 +77,10 @@ VERIFIER_VERSIONS: Final[Mapping[str, str]] = {
 ROWS_GENERATOR: Final = "rows"
 """Not a data set of the library: the tasks are rows of a file, which a peer may or may not have."""
 
+ABOUT: Final = ("title", "licence", "description")
+"""Texts for people that a family of one's own may have. They are part of it: a peer cannot change
+what another one reads about a task."""
+
 SERVER_FIELDS: Final = frozenset({"action", "observation"})
 """Keys that choose the field of an action or observation, if a server's schema leaves a choice."""
 
@@ -99,8 +103,8 @@ _KEYS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
     },
 }
 """The keys of a family's configuration, by generator and verifier. It may also have the system turn
-before each question, and `SERVER_FIELDS` on an OpenEnv server. Families of other generators belong
-to reasoning_gym, and so do their keys."""
+before each question, the texts of `ABOUT`, and `SERVER_FIELDS` on an OpenEnv server. Families of
+other generators belong to reasoning_gym, and so do their keys."""
 
 _OF_EACH_FUNCTION: Final = frozenset({"reward_names", "reward_sha256s", "reward_weights"})
 """Keys with one entry for each function of a reward."""
@@ -145,6 +149,8 @@ class FamilySpec:
     """Local paths of the reward's Python files, one for each function; never on the wire."""
     notes: tuple[str, ...] = field(default=(), compare=False)
     """Lines for the user about the task file's data, such as repeats; never on the wire."""
+    share: bool = field(default=False, compare=False)
+    """True if this node sends the family's files to peers that ask; never on the wire."""
     canonical: str = field(init=False, repr=False, compare=False)
     """The configuration as `canonical_json`."""
     digest: Digest = field(init=False, repr=False, compare=False)
@@ -270,7 +276,7 @@ def _check_config(spec: FamilySpec, config: Mapping[str, JsonValue]) -> None:
         raise NewerFamilyError(f"family {spec.name!r}: unknown game {config.get('game')!r}")
     needed = _KEYS[spec.generator][spec.verifier]
     optional = SERVER_FIELDS if spec.is_on_a_server else frozenset()
-    good = needed <= set(config) <= needed | optional | {"system"} and all(
+    good = needed <= set(config) <= needed | optional | {"system", *ABOUT} and all(
         _IS_GOOD.get(key, _is_text)(value) for key, value in config.items()
     )
     if good and spec.has_python_reward:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal_base.extras import how_to_get
+from shoal_tasks.bundle import can_travel
 from shoal_tasks.errors import FamilyError, NewerFamilyError, ServerUnavailable
 from shoal_tasks.families import PRESETS
 from shoal_tasks.openenv.identity import stop_asking
@@ -142,7 +143,13 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
         else:
             same = here[spec.digest]
             usable.append(
-                replace(spec, path=same.path, reward_paths=same.reward_paths, notes=same.notes)
+                replace(
+                    spec,
+                    path=same.path,
+                    reward_paths=same.reward_paths,
+                    notes=same.notes,
+                    share=same.share,
+                )
             )
     if len(usable) == num_away:
         raise ManifestError(_none_usable(manifest, missing, edited))
@@ -211,6 +218,27 @@ def how_to_install(spec: FamilySpec) -> str:
     """Return the command that installs a family's verifier."""
     extra = _EXTRAS.get(spec.verifier)
     return f": {how_to_get(extra)}" if extra else ""
+
+
+def families_without_files(
+    manifest: Manifest, task_files: Sequence[str]
+) -> tuple[tuple[TaskFamily, FamilySpec], ...]:
+    """Return the families whose files no task file here has, and that peers may have.
+
+    Raises:
+        ManifestError: a task file that cannot be used.
+    """
+    here = families_here(task_files)
+    known = {spec.digest for spec in here} | {spec.name for spec in here}
+    found = []
+    for family in manifest.families:
+        try:
+            spec = _spec(family)
+        except FamilyError:
+            continue  # `specs_of` says what is wrong with it
+        if can_travel(spec) and not {spec.digest, spec.name} & known:
+            found.append((family, spec))
+    return tuple(found)
 
 
 def families_of(specs: Iterable[FamilySpec]) -> tuple[TaskFamily, ...]:

@@ -35,6 +35,10 @@
     case_matters = true          # questions that differ in case or white space are different
     good = ["#### {answer}"]     # completions that must earn more than wrong ones, and wrong ones,
     bad = ["#### 0"]             # for `shoal tasks lint`; not part of the family
+    share = true                 # peers of the swarm may fetch the rows and the Python files
+    title = "Sums"               # for people who are offered the task, at most 100 characters;
+    licence = "CC-BY-4.0"        # these three are part of the family
+    description = "Two sums."    # at most 1,000 characters
 
 The rows are converted to a rows file in this user's cache (`rows_file`). Its digest identifies the
 family, so the same rows from Parquet and from CSV are the same family.
@@ -43,11 +47,13 @@ family, so the same rows from Parquet and from CSV are the same family.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from shoal_base.toml_file import read_toml
-from shoal_tasks.data_files import ReadOptions, read_file
+from shoal_tasks.bundle import ACCEPTED_FILE, accepted_examples, can_travel, load_accepted
+from shoal_tasks.data_files import HUB, ReadOptions, read_file
 from shoal_tasks.errors import FamilyError, ServerUnavailable
 from shoal_tasks.lint.attempts import Examples
 from shoal_tasks.openenv.address import PREFIXES, parse_address
@@ -56,6 +62,7 @@ from shoal_tasks.row_shapes import RowKeys
 from shoal_tasks.rows import file_digest
 from shoal_tasks.rows_file import make_rows_file
 from shoal_tasks.spec import (
+    ABOUT,
     ENVIRONMENT,
     EXACT,
     LOCAL,
@@ -108,6 +115,10 @@ _FIELDS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "case_matters": bool,
     "good": list,
     "bad": list,
+    "share": bool,
+    "title": str,
+    "licence": str,
+    "description": str,
 }
 _VERIFIERS: Final = {"exact": EXACT, "math": MATH_VERIFY, "tests": TESTS}
 _REWARD_NAME: Final = "reward"
@@ -115,7 +126,9 @@ _REWARD_NAME: Final = "reward"
 _GAME_KEYS: Final = (
     frozenset({"name", "environment", "class", "max_turns", "reward_range", "system", "weight"})
     | SERVER_FIELDS
+    | {"share", *ABOUT}
 )
+_MAX_CHARS: Final = {"title": 100, "licence": 100, "description": 1000}
 _CLASS_NAME: Final = "Game"
 """The class that is played if `class` names none."""
 _MAX_TURNS: Final = 8
@@ -134,19 +147,50 @@ def load_task_files(paths: Sequence[str]) -> tuple[FamilySpec, ...]:
 
 
 def load_task_file(path: Path) -> FamilySpec:
-    """Return the family of one file. Raises `FamilyError`, `ServerUnavailable`."""
+    """Return the family of one file, or of a task that was accepted from a peer.
+
+    Raises `FamilyError`, `ServerUnavailable`.
+    """
+    if path.name == ACCEPTED_FILE:
+        return load_accepted(path)
     table = _read(path)
     make = _environment if "environment" in table else _family
     try:
-        return make(table, path.parent)
+        spec = make(table, path.parent)
+        _check_share(spec, table)
+        return replace(spec, share=table.get("share", False))
     except FamilyError as error:
         raise FamilyError(f"{path}: {error}") from None
 
 
+def _check_share(spec: FamilySpec, table: Mapping[str, Any]) -> None:
+    """Raise `FamilyError` where the author shares what does not travel."""
+    if not table.get("share", False):
+        return
+    if spec.is_local:
+        raise FamilyError("share is not for local = true: each node has a reward of its own")
+    if not can_travel(spec):
+        raise FamilyError("share is of rows or a Python game, and this family has no file")
+    if table.get("rows", "").startswith(HUB):
+        raise FamilyError(
+            "share is of files, and these rows are of a hub: whoever joins names the same task "
+            "file, or write the rows to a file and name that"
+        )
+
+
 def examples_in(path: Path) -> Examples:
     """Return the author's examples of good and bad completions. Raises `FamilyError`."""
+    if path.name == ACCEPTED_FILE:
+        return accepted_examples(path)
     table = _read(path)
     return Examples(good=tuple(table.get("good", ())), bad=tuple(table.get("bad", ())))
+
+
+def family_named_in(path: Path) -> str:
+    """Return the name of a task file's family, without reading its data. Raises `FamilyError`."""
+    if path.name == ACCEPTED_FILE:
+        return load_accepted(path).name
+    return str(_read(path)["name"])
 
 
 def server_named_in(path: Path) -> tuple[str, str]:
@@ -167,6 +211,7 @@ def _family(table: Mapping[str, Any], folder: Path) -> FamilySpec:
         "held_out": rows.num_held_out,
         "split": rows.split,
         **({"system": rows.system} if rows.system else {}),
+        **_about(table),
     }
     if has_tests:
         config["test_seconds"] = _test_seconds(table)
@@ -232,9 +277,21 @@ def _environment(table: Mapping[str, Any], folder: Path) -> FamilySpec:
         "max_turns": table.get("max_turns", TEXT_GAMES.get(str(which.get("game")), _MAX_TURNS)),
         "reward_range": table.get("reward_range", [0, 1]),
         **_system(table),
+        **_about(table),
     }
     weight = table.get("weight", 1.0)
     return environment(table["name"], verifier, config, path=path, weight=weight)
+
+
+def _about(table: Mapping[str, Any]) -> dict[str, JsonValue]:
+    """Return the texts for people. Raises `FamilyError`: one is too long, or not one line."""
+    found: dict[str, JsonValue] = {key: table[key] for key in ABOUT if table.get(key)}
+    for key, text in found.items():
+        if len(str(text)) > _MAX_CHARS[key]:
+            raise FamilyError(
+                f"{key} has {len(str(text)):,} characters, at most {_MAX_CHARS[key]:,}"
+            )
+    return found
 
 
 def _system(table: Mapping[str, Any]) -> dict[str, JsonValue]:

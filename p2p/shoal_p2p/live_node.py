@@ -17,6 +17,7 @@ from shoal_base.waits import HOUR_S
 from shoal_ipc.answers.form import to_json
 from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.buffer.types import BufferLimits
+from shoal_p2p.bundles.server import SharedTasks, TaskServer, share_families
 from shoal_p2p.disk import KeptFile
 from shoal_p2p.events import Keeper
 from shoal_p2p.fetch.backfill import BufferSpace
@@ -103,6 +104,7 @@ class NodeComponents:
         self.exchange = self._exchange(book)
         self.outbox = self._outbox()
         self.judge = self._judge_link()
+        self.shared_tasks = SharedTasks()
         self.views = self._views()
         self.service = self._service()
 
@@ -206,6 +208,7 @@ class NodeComponents:
         file = KeptFile(path, in_thread=peer.parts.in_thread, refused=peer.disk.refused)
         await nursery.start(keep_ledger, self.learning, file)
         self.exchange.serve()
+        await self._share_tasks()
         await self.member.start(nursery)
         await self.pool.restored.wait()
         await nursery.start(self.pool.run)
@@ -214,6 +217,17 @@ class NodeComponents:
         if self.judge is not None:
             await nursery.start(self.judge.run)
         await nursery.start(self.archive.run, self.manifest)
+
+    async def _share_tasks(self) -> None:
+        """Send the files of this node's own and accepted tasks to peers that ask for them."""
+        in_thread, member = self.peer.parts.in_thread, self.member
+        await in_thread(share_families, self.shared_tasks, member.families, member.task_files)
+        TaskServer(
+            host=self.peer.host,
+            shared=self.shared_tasks,
+            report=self.peer.guard.on_verdict,
+            in_thread=in_thread,
+        ).serve()
 
     async def close(self) -> None:
         """Close all connections; write what came."""

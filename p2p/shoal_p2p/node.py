@@ -93,7 +93,11 @@ class Node:
         """
         settings, wall_ms = self._settings, self._parts.wall_ms
         peer = PeerNode(
-            identity=self._identity, settings=settings, parts=self._parts, tuning=self._tuning
+            identity=self._identity,
+            settings=settings,
+            parts=self._parts,
+            tuning=self._tuning,
+            fetches_tasks=True,
         )
         store = self._parts.store(
             settings.data_dir / STORE_FILE,

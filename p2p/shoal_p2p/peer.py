@@ -12,6 +12,9 @@ import trio
 
 from shoal_base.bounded import FEW
 from shoal_base.extras import missing_for_tasks
+from shoal_p2p.bundles.acceptor import TaskAcceptor
+from shoal_p2p.bundles.asking import asking
+from shoal_p2p.bundles.client import TaskClient
 from shoal_p2p.data_dir import remembered_listen, sibling_addresses, write_addresses
 from shoal_p2p.disk import Disk, KeptFile
 from shoal_p2p.intake.ledger import PublisherLedger
@@ -28,7 +31,7 @@ from shoal_p2p.peers import services
 from shoal_p2p.peers.address_policy import AddressPolicy
 from shoal_p2p.peers.clock_watch import ClockWatch
 from shoal_p2p.peers.discovery import Discovery, Preferences, TargetKind
-from shoal_p2p.peers.manifest_source import FoundManifest, ManifestSource
+from shoal_p2p.peers.manifest_source import FoundManifest, ManifestSource, nothing
 from shoal_p2p.peers.outside import ReachServer
 from shoal_p2p.peers.relay_client import RelayUse
 from shoal_p2p.peers.try_out import anything, try_families
@@ -56,12 +59,17 @@ class PeerNode:
         settings: Settings,
         parts: Dependencies = REAL,
         tuning: Limits | None = None,
+        fetches_tasks: bool = False,
     ) -> None:
-        """Nothing is opened yet. Raises SwarmKeyError: the settings name no usable key."""
+        """Nothing is opened yet. A node `fetches_tasks` of its swarm, a bootstrap does not.
+
+        Raises SwarmKeyError: the settings name no usable key.
+        """
         self.settings = settings
         self.parts = parts
         self.tuning = tuning or Limits.of(settings)
         self.data_dir = settings.data_dir
+        self._fetches_tasks = fetches_tasks
         self.started_at = trio.current_time()
         self.swarm_key = key_of_settings(settings)
         self.network = parts.network(identity, _host_settings(settings, self.swarm_key))
@@ -95,8 +103,24 @@ class PeerNode:
                 if missing_for_tasks() is None
                 else anything
             ),
+            bring=self._bring if self._fetches_tasks else nothing,
             refused=self.disk.refused,
         )
+
+    async def _bring(self, manifest: Manifest) -> None:
+        """Fetch the tasks of a swarm that this machine lacks, as far as the user accepts them."""
+        refuse, accept = asking(self.settings)
+        client = TaskClient(
+            host=self.host, report=self.guard.on_verdict, in_thread=self.parts.in_thread
+        )
+        acceptor = TaskAcceptor(
+            client=client,
+            data_dir=self.data_dir,
+            refuse=refuse,
+            accept=accept,
+            in_thread=self.parts.in_thread,
+        )
+        await acceptor.bring(manifest, self.settings.task_file)
 
     def _guard(self) -> PeerManager:
         return PeerManager(

@@ -20,6 +20,7 @@ from shoal_p2p.peer import PeerNode
 from shoal_p2p.peers import services
 from shoal_p2p.shards.keeper import PeerSearch, ShardChoice, ShardKeeper, ShardTraffic
 from shoal_p2p.shards.plan import ShardPlan
+from shoal_tasks.bundle import with_accepted
 from shoal_tasks.swarm import rules_of, specs_of, unused_task_files
 from shoal_wire.manifest import Manifest
 from shoal_wire.peers import PeerAddresses
@@ -67,7 +68,8 @@ class SwarmNode:
         traffic = ShardTraffic(manifest)
         for why in unused_task_files(manifest, settings.task_file):
             logger.warning("%s: that task file is not used", why)
-        self.families = specs_of(manifest, settings.task_file)
+        self.task_files = with_accepted(settings.task_file, peer.data_dir)
+        self.families = specs_of(manifest, self.task_files)
         self.worker = parts.worker(self.families, PATIENCE_S)
         self.intake = Intake(
             context=ValidationContext(rules=rules_of(manifest), me=peer.peer_id),

@@ -355,6 +355,7 @@ def _with_tasks(
     from shoal_policy.record.folder import enter_folder
     from shoal_policy.tasks import TaskSource
     from shoal_policy.trainer_context import TrainerContext
+    from shoal_tasks.bundle import with_accepted
     from shoal_tasks.swarm import specs_of
     from shoal_tasks.worker.sync import SyncTaskWorker
 
@@ -363,7 +364,7 @@ def _with_tasks(
     manifest = _manifest(settings, client, stop)
     if manifest is None:
         return EXIT_OK
-    families = specs_of(manifest, settings.task_file)
+    families = specs_of(manifest, with_accepted(settings.task_file, settings.data_dir))
     for family, note in [(spec.name, note) for spec in families for note in spec.notes]:
         log.info("%s: %s", family, note)
     if supervision.by_node:  # its node has looked whether this may be another run than before

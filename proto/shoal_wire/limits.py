@@ -32,6 +32,22 @@ FULL_PROTOCOL: Final = "/shoal/full/1"
 ROLLOUTS_PROTOCOL: Final = "/shoal/rollouts/1"
 """Request/response: a `RolloutRequest`, a `RolloutAnswer`."""
 
+TASKS_PROTOCOL: Final = "/shoal/tasks/1"
+"""Request/response: a `TaskRequest`, a `TaskAnswer`."""
+
+TASK_PIECE_BYTES: Final = 256 * 1024
+"""Length of each piece of a task's file but the last."""
+
+MAX_TASK_FILE_BYTES: Final = 64 * 1024 * 1024
+"""Largest file of a task: the task worker holds it in memory."""
+
+MAX_BUNDLE_FILES: Final = 16
+MAX_EXAMPLES: Final = 32
+MAX_EXAMPLE_BYTES: Final = 4096
+
+MAX_TASK_ANSWER_BYTES: Final = TASK_PIECE_BYTES + 512 * 1024
+"""A `TaskAnswer`: a piece, or a bundle with the digests of all pieces and all examples."""
+
 MAX_MANIFEST_BYTES: Final = 256 * 1024
 MAX_PEER_LIST_BYTES: Final = 64 * 1024
 MAX_PEERS_IN_LIST: Final = 64

@@ -26,9 +26,12 @@ from shoal_wire.limits import (
     MAX_ADDRS_PER_PEER,
     MAX_ALLOWED_PEERS,
     MAX_BATCH_BYTES,
+    MAX_BUNDLE_FILES,
     MAX_CHUNK_BYTES,
     MAX_COMPLETION_BYTES,
     MAX_COMPLETIONS,
+    MAX_EXAMPLE_BYTES,
+    MAX_EXAMPLES,
     MAX_GROUPS_PER_BATCH,
     MAX_INLINE_TASK_BYTES,
     MAX_LISTED_BATCHES,
@@ -37,18 +40,21 @@ from shoal_wire.limits import (
     MAX_SHARDS_PER_PEER,
     MAX_WHOLE_BATCHES,
     SHORT_DIGEST_BYTES,
+    TASK_PIECE_BYTES,
 )
 from shoal_wire.manifest import decode_manifest
 from shoal_wire.peers import decode_peer_list, decode_peer_query, encode_peer_list
 from shoal_wire.reach import MAX_PORTS, decode_reach_reply, decode_reach_request
 from shoal_wire.rollout_codec import decode_answer, decode_query
 from shoal_wire.rules import check_batch
+from shoal_wire.task_codec import decode_task_answer, decode_task_query
+from shoal_wire.task_messages import MAX_PIECES
 from shoal_wire.types import BatchId, InlineTask, PeerId
-from shoal_wire.v1 import fetch_pb2, judge_pb2, reach_pb2, rollout_pb2, swarm_pb2
+from shoal_wire.v1 import fetch_pb2, judge_pb2, reach_pb2, rollout_pb2, swarm_pb2, tasks_pb2
 from tests.wire import request_golden
 from tests.wire import wire_samples as sample
 
-FILES = (fetch_pb2, judge_pb2, reach_pb2, rollout_pb2, swarm_pb2)
+FILES = (fetch_pb2, judge_pb2, reach_pb2, rollout_pb2, swarm_pb2, tasks_pb2)
 FILLER = "x"
 PEER = peer_id_of(sample.PUBLIC_1)
 _PEER_ID = 64
@@ -152,6 +158,16 @@ LIMITS: dict[str, Limit] = {
     "PeerAddresses.peer_id": _known(_ADDRESS - len("/p2p/")),
     "PeerAddresses.addresses": Limit(size=_ADDRESS, count=MAX_ADDRS_PER_PEER),
     "PeerAddresses.shards": Limit(count=MAX_SHARDS_PER_PEER),
+    # tasks.proto
+    "BundleQuery.family": _SHORT,
+    "PieceQuery.family": _SHORT,
+    "Bundle.files": Limit(count=MAX_BUNDLE_FILES),
+    "Bundle.good": Limit(size=MAX_EXAMPLE_BYTES, count=MAX_EXAMPLES),
+    "Bundle.bad": Limit(size=MAX_EXAMPLE_BYTES, count=MAX_EXAMPLES),
+    "BundleFile.name": Limit(size=80),
+    "BundleFile.sha256": _DIGEST,
+    "BundleFile.pieces": Limit(size=DIGEST_BYTES, count=MAX_PIECES),
+    "Piece.data": Limit(size=TASK_PIECE_BYTES),
 }
 
 
@@ -230,6 +246,20 @@ def _answers() -> Iterator[Message]:
     yield answer(chunk=fetch_pb2.Chunk(num_bytes=1, data=b"d"))
 
 
+def _task_queries() -> Iterator[Message]:
+    request, family = tasks_pb2.TaskRequest, bytes(SHORT_DIGEST_BYTES)
+    yield request(bundle=tasks_pb2.BundleQuery(family=family))
+    yield request(piece=tasks_pb2.PieceQuery(family=family, file=1, piece=2))
+
+
+def _task_answers() -> Iterator[Message]:
+    digest = bytes(DIGEST_BYTES)
+    file = tasks_pb2.BundleFile(name="rows.jsonl", num_bytes=1, sha256=digest, pieces=[digest])
+    bundle = tasks_pb2.Bundle(files=[file], good=["#### 1"], bad=["1"])
+    yield tasks_pb2.TaskAnswer(bundle=bundle)
+    yield tasks_pb2.TaskAnswer(piece=tasks_pb2.Piece(data=b"d"))
+
+
 def _parsed(kind: Any, *encoded: bytes) -> tuple[Message, ...]:
     return tuple(kind.FromString(raw) for raw in encoded)
 
@@ -255,6 +285,8 @@ ROOTS: tuple[tuple[Callable[[bytes], object], tuple[Message, ...]], ...] = (
     (decode_reach_request, (reach_pb2.ReachRequest(ports=[1]),)),
     (decode_reach_reply, (reach_pb2.ReachReply(observed="/ip4/1.2.3.4", open_ports=[1]),)),
     (decode_peer_query, (swarm_pb2.PeerQuery(shards=[1]),)),
+    (decode_task_query, tuple(_task_queries())),
+    (decode_task_answer, tuple(_task_answers())),
     (decode_peer_list, _parsed(swarm_pb2.PeerList, _LIST)),
     (decode_manifest, _parsed(swarm_pb2.SwarmManifest, request_golden.manifest().raw)),
 )  # fmt: skip
@@ -325,6 +357,10 @@ def _item(name: str, first: Any, number: int) -> Any:
     if name == "SwarmManifest.allowed_peers":
         # Ascending, and each of the right length.
         return b58encode(b"\x24" + number.to_bytes(2, "big") + bytes(33))
+    if name == "Bundle.files":
+        copy = type(first).FromString(first.SerializeToString())
+        copy.name = str(number)
+        return copy
     if name == "SwarmManifest.families":
         copy = type(first).FromString(first.SerializeToString())
         copy.name = str(number)
@@ -337,6 +373,8 @@ def _mend(root: Any, part: Any, name: str) -> None:
     if name == "PeerAddresses.peer_id":
         del part.addresses[:]
         part.addresses.append(f"/p2p/{part.peer_id}")
+    if name == "BundleFile.pieces":
+        part.num_bytes = len(part.pieces) * TASK_PIECE_BYTES
     if root.DESCRIPTOR.name == "Envelope" and name != "Envelope.signature":
         _, key = sample.keypair()
         root.signature = key.sign(signed_bytes(root.payload_type, root.payload))

@@ -16,14 +16,16 @@ from google.protobuf.message import Message
 
 from shoal_wire import judge
 from shoal_wire import judge_messages as j
+from shoal_wire import task_messages as t
 from shoal_wire.envelope import peer_id_of
 from shoal_wire.framing import encode_frame
-from shoal_wire.limits import PEERS_PROTOCOL
+from shoal_wire.limits import PEERS_PROTOCOL, TASK_PIECE_BYTES, TASKS_PROTOCOL
 from shoal_wire.manifest import Manifest, SwarmRules, make_manifest
 from shoal_wire.peers import PeerAddresses, encode_peer_list, encode_peer_query
 from shoal_wire.reach import REACH_PROTOCOL, ReachReply, encode_reach_reply, encode_reach_request
+from shoal_wire.task_codec import encode_task_answer, encode_task_query
 from shoal_wire.types import Digest, FinishReason, RolloutBatch
-from shoal_wire.v1 import judge_pb2, reach_pb2, rollout_pb2, swarm_pb2
+from shoal_wire.v1 import judge_pb2, reach_pb2, rollout_pb2, swarm_pb2, tasks_pb2
 from tests.wire import wire_samples as sample
 
 Json = dict[str, Any]
@@ -111,6 +113,25 @@ def judge_replies() -> dict[str, j.JudgeReply]:
     }
 
 
+TASK_FILE = b"x" * (TASK_PIECE_BYTES + 1)
+TASK_QUERIES: dict[str, t.TaskQuery] = {
+    "which files": t.BundleQuery(family=sample.CONFIG_DIGEST),
+    "a piece": t.PieceQuery(family=sample.CONFIG_DIGEST, file=1, piece=3),
+}
+TASK_ANSWERS: dict[str, t.TaskAnswer] = {
+    "files": t.Bundle(
+        files=(t.bundle_file("rows.jsonl", TASK_FILE), t.bundle_file("reward.py", b"pass\n")),
+        good=("#### 1",),
+        bad=("1", ""),
+    ),
+    "piece": t.Piece(data=b"the bytes"),
+    **{
+        reason: t.TaskRefusal(reason=reason, retry_after_ms=1500 if reason == "busy" else 0)
+        for reason in t.TaskRefusalReason
+    },
+}
+
+
 def manifest() -> Manifest:
     """Return the manifest of a swarm for two peers."""
     return make_manifest("two", (sample.FAMILY,), SwarmRules(allowed_peers=PEERS))
@@ -134,6 +155,10 @@ def vectors() -> Json:
                 _row(judge.JUDGE_PROTOCOL, name, request, judge.encode_request(made))
                 for name, made in JUDGE_REQUESTS.items()
             ),
+            *(
+                _row(TASKS_PROTOCOL, name, tasks_pb2.TaskRequest, encode_task_query(made))
+                for name, made in TASK_QUERIES.items()
+            ),
         ],
         "replies": [
             _row(PEERS_PROTOCOL, "two peers", swarm_pb2.PeerList, encode_peer_list(PEER_LIST)),
@@ -145,6 +170,10 @@ def vectors() -> Json:
             *(
                 _row(judge.JUDGE_PROTOCOL, name, reply, judge.encode_reply(made))
                 for name, made in judge_replies().items()
+            ),
+            *(
+                _row(TASKS_PROTOCOL, name, tasks_pb2.TaskAnswer, encode_task_answer(made))
+                for name, made in TASK_ANSWERS.items()
             ),
         ],
         "record": {

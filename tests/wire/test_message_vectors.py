@@ -21,12 +21,13 @@ from shoal_wire.limits import MAX_BATCH_BYTES
 from shoal_wire.manifest import decode_manifest
 from shoal_wire.peers import decode_peer_list, decode_peer_query
 from shoal_wire.reach import decode_reach_reply, decode_reach_request
+from shoal_wire.task_codec import decode_task_answer, decode_task_query
 from shoal_wire.types import PeerId
-from shoal_wire.v1 import fetch_pb2, judge_pb2, reach_pb2, rollout_pb2, swarm_pb2
+from shoal_wire.v1 import fetch_pb2, judge_pb2, reach_pb2, rollout_pb2, swarm_pb2, tasks_pb2
 from tests.wire import ipc_golden, request_golden
 from tests.wire.test_wire_vectors import recorded
 
-FILES = (fetch_pb2, ipc_pb2, judge_pb2, reach_pb2, rollout_pb2, swarm_pb2)
+FILES = (fetch_pb2, ipc_pb2, judge_pb2, reach_pb2, rollout_pb2, swarm_pb2, tasks_pb2)
 
 
 IPC = recorded("ipc")
@@ -53,10 +54,12 @@ def test_recorded_requests_are_read_as_what_was_asked() -> None:
         "PeerQuery": decode_peer_query,
         "ReachRequest": decode_reach_request,
         "JudgeRequest": judge.decode_request,
+        "TaskRequest": decode_task_query,
     }
     found = [read_by[vector["type"]](unframed(vector)) for vector in REQUESTS["requests"]]
     asked = [(), request_golden.SHARDS, (), request_golden.PORTS]
-    assert found == [*asked, *request_golden.JUDGE_REQUESTS.values()]
+    judged, tasks = request_golden.JUDGE_REQUESTS, request_golden.TASK_QUERIES
+    assert found == [*asked, *judged.values(), *tasks.values()]
 
 
 def test_recorded_replies_are_read_as_what_was_answered() -> None:
@@ -64,9 +67,14 @@ def test_recorded_replies_are_read_as_what_was_answered() -> None:
         "PeerList": decode_peer_list,
         "ReachReply": decode_reach_reply,
         "JudgeReply": judge.decode_reply,
+        "TaskAnswer": decode_task_answer,
     }
     found = [read_by[vector["type"]](unframed(vector)) for vector in REQUESTS["replies"]]
-    replies = (*request_golden.REACH_REPLIES.values(), *request_golden.judge_replies().values())
+    replies = (
+        *request_golden.REACH_REPLIES.values(),
+        *request_golden.judge_replies().values(),
+        *request_golden.TASK_ANSWERS.values(),
+    )
     assert found == [request_golden.PEER_LIST, (), *replies]
 
 
@@ -86,7 +94,12 @@ def messages() -> Iterator[Message]:
     for vector in IPC:
         yield ipc_pb2.IpcFrame.FromString(unframed(vector))
     for vector in (*REQUESTS["requests"], *REQUESTS["replies"]):
-        kinds = {**vars(judge_pb2), **vars(reach_pb2), **vars(swarm_pb2)}
+        kinds = {
+            **vars(judge_pb2),
+            **vars(reach_pb2),
+            **vars(swarm_pb2),
+            **vars(tasks_pb2),
+        }
         yield kinds[vector["type"]].FromString(unframed(vector))
     rollouts = recorded("rollouts")
     for vector in rollouts["requests"]:

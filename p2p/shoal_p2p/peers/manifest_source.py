@@ -11,6 +11,7 @@ name a swarm, only that one is taken from any of them, and it is waited for.
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from shoal_p2p.net.interface import Host
 from shoal_p2p.peers import services
 from shoal_p2p.peers.try_out import TryOut, anything
 from shoal_settings.schema import Settings
+from shoal_tasks.bundle import with_accepted
 from shoal_tasks.run_check import WAYS
 from shoal_tasks.run_memory import load_memory, save_memory
 from shoal_tasks.swarm import specs_of, starting_families
@@ -33,6 +35,13 @@ from shoal_wire.manifest import Manifest, SwarmRules, make_manifest
 from shoal_wire.types import PeerId
 
 log = logging.getLogger(__name__)
+
+Bring = Callable[[Manifest], Awaitable[None]]
+"""Fetches the files of a swarm's tasks that are missing here, as far as the user accepts them."""
+
+
+async def nothing(_manifest: Manifest) -> None:
+    """Fetch nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +82,12 @@ class ManifestSource:
         wait_s: float = 10.0,
         refused: Refused = say_refused,
         try_out: TryOut = anything,
+        bring: Bring = nothing,
     ) -> None:
         """A start that knows no manifest waits for a bootstrap for `wait_s` seconds at most.
 
-        `try_out` is asked before a bootstrap's families are kept.
+        `bring` fetches the task files that are missing, and then `try_out` is asked, before a
+        bootstrap's families are kept.
         """
         self._host = host
         self._data_dir = data_dir
@@ -84,6 +95,7 @@ class ManifestSource:
         self._wait_s = wait_s
         self._refused = refused
         self._try_out = try_out
+        self._bring = bring
         self._bootstraps = tuple(
             parse_peer_address(address).peer_id for address in settings.bootstrap
         )
@@ -180,15 +192,19 @@ class ManifestSource:
 
     async def _adopt(self, manifest: Manifest) -> Manifest:
         # Refuses what this version cannot regenerate or score, then what it cannot in time.
-        families = specs_of(manifest, self._settings.task_file)
+        await self._bring(manifest)
+        families = specs_of(manifest, self._task_files())
         saved = self._memory.manifest
         if saved is None or saved.digest != manifest.digest:
             await self._try_out(families)
         self._save(manifest)
         return manifest
 
+    def _task_files(self) -> tuple[str, ...]:
+        return with_accepted(self._settings.task_file, self._data_dir)
+
     def _save(self, manifest: Manifest, *, is_founded: bool = False) -> None:
-        files = self._settings.task_file
+        files = self._task_files()
         try:
             had = specs_of(manifest, files)
             save_memory(self._data_dir, manifest, files, families=had, is_founded=is_founded)

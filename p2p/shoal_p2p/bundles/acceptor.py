@@ -1,0 +1,199 @@
+"""Brings the tasks of a swarm whose files this node lacks: fetched, shown, accepted or declined.
+
+    manifest ─▶ families without files ─▶ TaskClient ─▶ files ─▶ TaskOffer ─ accept? ─▶ lint ─▶ kept
+
+Nothing of a task runs before it is accepted. A task that is declined, or of which a wrong answer
+earns most, is left out; the node joins for the other families.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from shoal_base.visible import visible_name
+from shoal_p2p.bundles.client import NoBundleError, TaskClient
+from shoal_p2p.threads import InThread
+from shoal_tasks.bundle import (
+    TASKS_FOLDER,
+    accepted_folder,
+    accepted_task_files,
+    required_files,
+    with_files,
+    write_accepted,
+)
+from shoal_tasks.errors import TaskError
+from shoal_tasks.lint.attempts import Examples
+from shoal_tasks.lint.start import quick_report
+from shoal_tasks.rows import TaskRow, first_rows
+from shoal_tasks.spec import ROWS_GENERATOR, FamilySpec
+from shoal_tasks.swarm import families_without_files
+from shoal_wire.manifest import Manifest, TaskFamily
+from shoal_wire.task_messages import Bundle
+from shoal_wire.types import PeerId
+
+log = logging.getLogger(__name__)
+
+MAX_ALL_BYTES: Final = 1 << 30
+"""Most bytes of accepted tasks in one data directory."""
+
+_NUM_SAMPLES: Final = 2
+_SHOWN_BYTES: Final = 4_000_000
+_ATTEMPTS: Final = 8
+"""Peers that are tried, one after another, and the same one again after a break."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOffer:
+    """A task whose files are here, for whoever decides."""
+
+    family: TaskFamily
+    spec: FamilySpec
+    """With its files."""
+    bundle: Bundle
+    sent_by: PeerId
+    samples: tuple[TaskRow, ...]
+    """The first rows; none for a game."""
+    lint: str
+    """The sentence of `shoal tasks lint`; empty for a sound task, and before its code may run."""
+
+    @property
+    def has_code(self) -> bool:
+        """True if Python of the author's would run on this machine."""
+        return has_code(self.spec)
+
+    @property
+    def examples(self) -> Examples:
+        """The author's examples of good and bad completions."""
+        return Examples(good=self.bundle.good, bad=self.bundle.bad)
+
+
+def has_code(spec: FamilySpec) -> bool:
+    """Return whether a family's files include Python."""
+    return any(one.is_code for one in required_files(spec))
+
+
+Accept = Callable[[TaskOffer], Awaitable[bool]]
+Refuse = Callable[[FamilySpec, int], str]
+"""Returns why a task of so many bytes is not even fetched; empty if it is."""
+
+
+class TaskAcceptor:
+    """Fetches and offers the tasks that a data directory lacks."""
+
+    def __init__(
+        self,
+        *,
+        client: TaskClient,
+        data_dir: Path,
+        refuse: Refuse,
+        accept: Accept,
+        in_thread: InThread,
+    ) -> None:
+        self._client = client
+        self._data_dir = data_dir
+        self._refuse = refuse
+        self._accept = accept
+        self._in_thread = in_thread
+
+    async def bring(self, manifest: Manifest, task_files: Sequence[str]) -> None:
+        """Accept what can be of the families whose files are in none of `task_files`, nor here.
+
+        Raises:
+            ManifestError: a task file that cannot be used.
+        """
+        files = (*task_files, *accepted_task_files(self._data_dir))
+        lacking = await self._in_thread(families_without_files, manifest, files)
+        for family, spec in lacking:
+            why = await self._bring(family, spec)
+            if why:
+                log.warning("task %s is left out: %s", visible_name(spec.name), why)
+
+    async def _bring(self, family: TaskFamily, spec: FamilySpec) -> str:
+        """Return why a family is left out; empty if it was accepted."""
+        folder = accepted_folder(self._data_dir, spec)
+        why = ""
+        for _ in range(_ATTEMPTS):
+            try:
+                peer_id, bundle = await self._client.find(spec)
+            except NoBundleError as error:
+                return why or f"{error}: ask its author for share = true, or for a copy"
+            if (why := await self._refusal(spec, bundle)) != "":
+                return why
+            try:
+                await self._fetch(peer_id, spec, bundle, folder)
+                return await self._offer(family, spec, bundle, peer_id, folder)
+            except NoBundleError as error:
+                why = f"{peer_id} did not send all of its files ({error})"
+                log.info("task %s: %s", visible_name(spec.name), why)
+            except OSError as error:
+                return f"its files cannot be written: {error.strerror}"
+        return why
+
+    async def _refusal(self, spec: FamilySpec, bundle: Bundle) -> str:
+        """Return why a bundle is not fetched; empty if it is."""
+        used = await self._in_thread(_num_bytes, self._data_dir / TASKS_FOLDER)
+        if used + bundle.num_bytes > MAX_ALL_BYTES:
+            return f"accepted tasks have {used:,} bytes, at most {MAX_ALL_BYTES:,} are kept"
+        return self._refuse(spec, bundle.num_bytes)
+
+    async def _fetch(self, peer_id: PeerId, spec: FamilySpec, bundle: Bundle, folder: Path) -> None:
+        name, total = visible_name(spec.name), bundle.num_bytes
+        log.info("task %s: fetching %s bytes from %s", name, f"{total:,}", peer_id)
+        shown = here = 0
+
+        def on_bytes(num_bytes: int) -> None:
+            nonlocal shown, here
+            here += num_bytes
+            if here - shown > max(_SHOWN_BYTES, total / 5) and here < total:
+                shown = here
+                log.info("task %s: %d %% is here", name, 100 * here // total)
+
+        await self._client.fetch(peer_id, spec, bundle, folder, on_bytes)
+
+    async def _offer(
+        self, family: TaskFamily, spec: FamilySpec, bundle: Bundle, peer_id: PeerId, folder: Path
+    ) -> str:
+        spec = with_files(spec, folder, [one.name for one in bundle.files])
+        is_code = has_code(spec)
+        lint = "" if is_code else await self._lint(spec, bundle)
+        samples = await self._in_thread(_samples, spec)
+        offer = TaskOffer(
+            family=family,
+            spec=spec,
+            bundle=bundle,
+            sent_by=peer_id,
+            samples=samples,
+            lint=lint,
+        )
+        why = "" if await self._accept(offer) else "you declined it"
+        if not why and is_code:
+            why = await self._lint(spec, bundle)
+        if why:
+            await self._in_thread(partial(shutil.rmtree, folder, ignore_errors=True))
+            return why
+        await self._in_thread(partial(write_accepted, folder, family, bundle, sent_by=peer_id))
+        log.info("task %s is accepted; its files are in %s", visible_name(spec.name), folder)
+        return ""
+
+    async def _lint(self, spec: FamilySpec, bundle: Bundle) -> str:
+        """Return the sentence of a task that no start would accept; empty for any other."""
+        examples = Examples(good=bundle.good, bad=bundle.bad)
+        try:
+            report = await self._in_thread(quick_report, spec, examples)
+        except TaskError as error:
+            return str(error)
+        return f"it is not sound: {report.sentence}" if report.is_refused else ""
+
+
+def _samples(spec: FamilySpec) -> tuple[TaskRow, ...]:
+    return first_rows(Path(spec.path), _NUM_SAMPLES) if spec.generator == ROWS_GENERATOR else ()
+
+
+def _num_bytes(folder: Path) -> int:
+    return sum(one.stat().st_size for one in folder.rglob("*") if one.is_file())

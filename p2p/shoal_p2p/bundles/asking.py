@@ -1,0 +1,114 @@
+"""Asks the person at the terminal whether to accept a task, or answers by `--accept-tasks`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+import trio
+
+from shoal_base.lines import say
+from shoal_base.visible import visible, visible_name
+from shoal_p2p.bundles.acceptor import Accept, Refuse, TaskOffer, has_code
+from shoal_settings.accept_tasks import AcceptRule, parse_accept_rule
+from shoal_settings.schema import Settings
+from shoal_tasks.errors import TaskError
+from shoal_tasks.families import PRESETS
+from shoal_tasks.spec import ABOUT, FamilySpec
+from shoal_tasks.worker.sync import SyncTaskWorker
+
+_MAX_SHOWN: Final = 300
+"""Characters shown of a question, an answer, or a description."""
+
+
+def asking(settings: Settings) -> tuple[Refuse, Accept]:
+    """Return what decides before a task is fetched, and what decides then."""
+    rule = parse_accept_rule(settings.accept_tasks)
+    if rule is not None:
+        return partial(_refuse_by, rule), _accept
+    if sys.stdin is None or not sys.stdin.isatty() or settings.json_output:
+        return _refuse_unasked, _accept
+    return _refuse_nothing, _ask
+
+
+def _refuse_by(rule: AcceptRule, spec: FamilySpec, num_bytes: int) -> str:
+    return rule.refusal(spec.name, num_bytes, has_code=has_code(spec))
+
+
+def _refuse_unasked(spec: FamilySpec, _num_bytes: int) -> str:
+    names = f",{visible_name(spec.name)}" if has_code(spec) else ""
+    return (
+        "its files are not here, and there is no terminal to ask at: --accept-tasks "
+        f"20MB{names} fetches it, or --task-file names it"
+    )
+
+
+def _refuse_nothing(_spec: FamilySpec, _num_bytes: int) -> str:
+    return ""
+
+
+async def _accept(_offer: TaskOffer) -> bool:
+    await trio.lowlevel.checkpoint()
+    return True
+
+
+async def _ask(offer: TaskOffer) -> bool:
+    """Show a task and ask; a stop of the node ends the wait."""
+    layers = await trio.to_thread.run_sync(sandbox_layers) if offer.has_code else ""
+    for line in shown(offer, layers):
+        say(line)
+    if offer.lint:
+        say(f"  it is refused: {offer.lint}")
+        return False
+    # A stop must not wait for the person; trio_typing does not know the argument's new name.
+    answer = await trio.to_thread.run_sync(_answer, abandon_on_cancel=True)  # type: ignore[call-arg]
+    return answer.strip().lower() in ("y", "yes")
+
+
+def _answer() -> str:
+    say("accept this task? [y/N]")
+    try:
+        return sys.stdin.readline()
+    except (OSError, ValueError):
+        return ""
+
+
+def sandbox_layers() -> str:
+    """Return what would keep a task's code in on this machine. Blocks for about a second."""
+    harmless = next(iter(PRESETS["easy"]))
+    try:
+        with SyncTaskWorker([harmless]) as worker:
+            return worker.start().sandbox
+    except TaskError as error:
+        return f"unknown ({error})"
+
+
+def shown(offer: TaskOffer, layers: str) -> Iterator[str]:
+    """Yield the lines that describe a task to the person who decides about it."""
+    spec, bundle = offer.spec, offer.bundle
+    config = spec.config
+    title, licence, description = (str(config.get(key, "")) for key in ABOUT)
+    yield ""
+    yield f"task {visible_name(spec.name)}" + (f": {visible(title)}" if title else "")
+    yield f"  from     {offer.sent_by}"
+    size = f"{bundle.num_bytes:,} bytes in {len(bundle.files)} files"
+    rows = f", {config['rows']:,} questions" if "rows" in config else ""
+    yield f"  size     {size}{rows}"
+    yield f"  licence  {visible(licence) if licence else 'not stated'}"
+    if description:
+        yield f"  about    {_cut(description)}"
+    if offer.has_code:
+        names = ", ".join(one.name for one in bundle.files if one.name.endswith(".py"))
+        yield f"  code     {names} would run here, confined by: {layers}"
+        yield f"           to read it: {(*spec.reward_paths, spec.path)[0]}"
+    for row in offer.samples:
+        yield f"  question {_cut(row.question)}"
+        if row.answer:
+            yield f"  answer   {_cut(row.answer)}"
+
+
+def _cut(text: str) -> str:
+    flat = " ".join(text.split())
+    return visible(flat if len(flat) <= _MAX_SHOWN else f"{flat[:_MAX_SHOWN]}…")

@@ -1,0 +1,87 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class TaskRefusalReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TASK_REFUSAL_REASON_UNSPECIFIED: _ClassVar[TaskRefusalReason]
+    TASK_REFUSAL_REASON_BUSY: _ClassVar[TaskRefusalReason]
+    TASK_REFUSAL_REASON_NOT_SHARED: _ClassVar[TaskRefusalReason]
+TASK_REFUSAL_REASON_UNSPECIFIED: TaskRefusalReason
+TASK_REFUSAL_REASON_BUSY: TaskRefusalReason
+TASK_REFUSAL_REASON_NOT_SHARED: TaskRefusalReason
+
+class TaskRequest(_message.Message):
+    __slots__ = ("bundle", "piece")
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
+    bundle: BundleQuery
+    piece: PieceQuery
+    def __init__(self, bundle: _Optional[_Union[BundleQuery, _Mapping]] = ..., piece: _Optional[_Union[PieceQuery, _Mapping]] = ...) -> None: ...
+
+class BundleQuery(_message.Message):
+    __slots__ = ("family",)
+    FAMILY_FIELD_NUMBER: _ClassVar[int]
+    family: bytes
+    def __init__(self, family: _Optional[bytes] = ...) -> None: ...
+
+class PieceQuery(_message.Message):
+    __slots__ = ("family", "file", "piece")
+    FAMILY_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
+    family: bytes
+    file: int
+    piece: int
+    def __init__(self, family: _Optional[bytes] = ..., file: _Optional[int] = ..., piece: _Optional[int] = ...) -> None: ...
+
+class TaskAnswer(_message.Message):
+    __slots__ = ("bundle", "piece", "refusal")
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    bundle: Bundle
+    piece: Piece
+    refusal: TaskRefusal
+    def __init__(self, bundle: _Optional[_Union[Bundle, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ..., refusal: _Optional[_Union[TaskRefusal, _Mapping]] = ...) -> None: ...
+
+class Bundle(_message.Message):
+    __slots__ = ("files", "good", "bad")
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    GOOD_FIELD_NUMBER: _ClassVar[int]
+    BAD_FIELD_NUMBER: _ClassVar[int]
+    files: _containers.RepeatedCompositeFieldContainer[BundleFile]
+    good: _containers.RepeatedScalarFieldContainer[str]
+    bad: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, files: _Optional[_Iterable[_Union[BundleFile, _Mapping]]] = ..., good: _Optional[_Iterable[str]] = ..., bad: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class BundleFile(_message.Message):
+    __slots__ = ("name", "num_bytes", "sha256", "pieces")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NUM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    PIECES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    num_bytes: int
+    sha256: bytes
+    pieces: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, name: _Optional[str] = ..., num_bytes: _Optional[int] = ..., sha256: _Optional[bytes] = ..., pieces: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class Piece(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
+class TaskRefusal(_message.Message):
+    __slots__ = ("reason", "retry_after_ms")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    reason: TaskRefusalReason
+    retry_after_ms: int
+    def __init__(self, reason: _Optional[_Union[TaskRefusalReason, str]] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...

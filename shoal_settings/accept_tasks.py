@@ -1,0 +1,50 @@
+"""The setting `accept_tasks`: which tasks that peers share a node takes.
+
+ask            show each one at the terminal and ask; without a terminal none is taken
+none           none
+20MB           those of at most 20 MB without code
+20MB,words     the same, and the task `words` with its code
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+ASK: Final = "ask"
+NONE: Final = "none"
+_SIZE: Final = re.compile(r"(\d{1,6})(kB|MB|GB)")
+_UNITS: Final = {"kB": 1000, "MB": 1000**2, "GB": 1000**3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptRule:
+    """The largest tasks that are taken, and the names of those that may hold code."""
+
+    max_bytes: int
+    names: frozenset[str]
+
+    def refusal(self, name: str, num_bytes: int, *, has_code: bool) -> str:
+        """Return why a task is not taken; empty if it is."""
+        if num_bytes > self.max_bytes:
+            return f"it has {num_bytes:,} bytes, and --accept-tasks allows {self.max_bytes:,}"
+        if has_code and name not in self.names:
+            return f"it holds code, and --accept-tasks does not name it: add ,{name}"
+        return ""
+
+
+def parse_accept_rule(value: str) -> AcceptRule | None:
+    """Return the rule that a setting states; None for `ASK`. Raises ValueError."""
+    if value == ASK:
+        return None
+    if value == NONE:
+        return AcceptRule(max_bytes=0, names=frozenset())
+    size, *names = value.split(",")
+    found = _SIZE.fullmatch(size)
+    if found is None or not all(names):
+        raise ValueError(
+            f"must be {ASK}, {NONE}, or a size and names of tasks whose code may run, such as "
+            f"20MB,words; not {value!r}"
+        )
+    return AcceptRule(max_bytes=int(found[1]) * _UNITS[found[2]], names=frozenset(names))

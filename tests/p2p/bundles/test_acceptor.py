@@ -1,0 +1,188 @@
+"""Tasks that a node lacks: fetched, shown and accepted, or left out with the reason."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal_p2p.bundles.acceptor import TaskAcceptor, TaskOffer
+from shoal_p2p.bundles.asking import asking, shown
+from shoal_settings.accept_tasks import AcceptRule, parse_accept_rule
+from shoal_settings.schema import Settings
+from shoal_tasks.bundle import TASKS_FOLDER, accepted_task_files
+from shoal_tasks.swarm import families_of, specs_of
+from shoal_wire.manifest import make_manifest
+from shoal_wire.types import PeerId
+from tests.p2p.bundles.cases import AUTHOR, TransferFixture, at_once, author_spec
+
+pytestmark = pytest.mark.virtual_time
+
+BAD_REWARD = "def reward(completions, **_):\n    return [1.0 for _ in completions]\n"
+
+
+class Joiner:
+    """A data directory that lacks the task of a swarm, and the person who decides about it."""
+
+    def __init__(self, fixture: TransferFixture, folder: Path, *, accepts: bool = True) -> None:
+        self.fixture, self.folder = fixture, folder
+        self.manifest = make_manifest("swarm", families_of([fixture.spec]))
+        self.offers: list[TaskOffer] = []
+        self._accepts = accepts
+
+    async def decide(self, offer: TaskOffer) -> bool:
+        self.offers.append(offer)
+        return self._accepts
+
+    async def bring(
+        self,
+        setting: str = "20MB,sums",
+        task_files: Sequence[str] = (),
+        accept: Accept | None = None,
+    ) -> None:
+        refuse, _ = asking(Settings(accept_tasks=setting, json_output=True))
+        acceptor = TaskAcceptor(
+            client=self.fixture.client,
+            data_dir=self.folder,
+            refuse=refuse,
+            accept=self.decide,
+            in_thread=at_once,
+        )
+        await acceptor.bring(self.manifest, task_files)
+
+    @property
+    def has_task(self) -> bool:
+        files = accepted_task_files(self.folder)
+        if not files:
+            assert not list((self.folder / TASKS_FOLDER).glob("*/*")), "nothing stays behind"
+            return False
+        return [one.digest for one in specs_of(self.manifest, files)] == [self.fixture.spec.digest]
+
+
+@pytest.mark.parametrize(
+    ("fields", "setting", "why"),
+    [
+        ({}, "20MB", ""),
+        ({"reward": "reward.py"}, "20MB,sums", ""),
+        ({"reward": "reward.py"}, "20MB", "it holds code, and --accept-tasks does not name it"),
+        ({"reward": "reward.py"}, "20MB,other", "does not name it: add ,sums"),
+        ({}, "1kB", "it has 3,401 bytes, and --accept-tasks allows 1,000"),
+        ({}, "none", "--accept-tasks allows 0"),
+        ({}, "ask", "there is no terminal to ask at: --accept-tasks 20MB fetches it"),
+        ({"reward": "reward.py"}, "ask", "--accept-tasks 20MB,sums fetches it"),
+        ({"share": False}, "20MB", "no connected peer shares its files: ask its author"),
+    ],
+)
+async def test_a_script_states_what_it_accepts(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    fields: dict[str, Any],
+    setting: str,
+    why: str,
+) -> None:
+    spec = author_spec(tmp_path / "a", num_rows=20 if setting != "1kB" else 90, **fields)
+    joiner = Joiner(TransferFixture(spec=spec), tmp_path / "j")
+    await joiner.bring(setting)
+    assert joiner.has_task is (not why)
+    if why:
+        assert "task sums is left out: " in caplog.text and why in caplog.text
+        assert len(joiner.offers) == 0
+    again = len(joiner.fixture.here.requests)
+    await joiner.bring(setting)
+    if not why:
+        assert len(joiner.fixture.here.requests) == again, "it is here already"
+
+
+async def test_what_is_declined_leaves_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    joiner = Joiner(
+        TransferFixture(spec=author_spec(tmp_path / "a")), tmp_path / "j", accepts=False
+    )
+    await joiner.bring()
+    assert not joiner.has_task and "you declined it" in caplog.text
+
+
+async def test_a_task_whose_wrong_answers_earn_most_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spec = author_spec(tmp_path / "a", code=BAD_REWARD, reward="reward.py")
+    joiner = Joiner(TransferFixture(spec=spec), tmp_path / "j")
+    await joiner.bring()
+    assert [one.lint for one in joiner.offers] == [""], "its code has not run before"
+    assert not joiner.has_task and "it is not sound: " in caplog.text
+
+
+async def test_the_person_sees_what_they_accept(tmp_path: Path) -> None:
+    spec = author_spec(
+        tmp_path / "a",
+        reward="reward.py",
+        title="Sums\x1b[2J",
+        licence="CC0",
+        description="One\nadded. " * 40,
+    )
+    joiner = Joiner(TransferFixture(spec=spec), tmp_path / "j")
+    await joiner.bring()
+    (offer,) = joiner.offers
+    lines = list(shown(offer, "Landlock"))
+    text = "\n".join(lines)
+    assert "\x1b" not in text and all("\n" not in line for line in lines)
+    for part in (
+        "task sums: Sums",
+        AUTHOR,
+        "bytes in 2 files, 9 questions",
+        "licence  CC0",
+        "reward.py would run here, confined by: Landlock",
+        str(tmp_path / "j"),
+        "question 0 + 1?.",
+        "answer   1",
+    ):
+        assert part in text
+    assert max(map(len, lines)) < 500
+
+
+async def test_a_file_of_ones_own_is_used_and_nothing_fetched(tmp_path: Path) -> None:
+    spec = author_spec(tmp_path / "a")
+    joiner = Joiner(TransferFixture(spec=spec), tmp_path / "j")
+    await joiner.bring(task_files=[str(tmp_path / "a/sums.toml")])
+    assert joiner.fixture.here.requests == [] and not joiner.has_task
+
+
+async def test_another_peer_is_asked_when_one_sends_something_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fixture = TransferFixture(spec=author_spec(tmp_path / "a"))
+    liar = PeerId("a liar, who is asked first")
+    fixture.here.connect(liar)
+    honest = fixture.here.answers.copy()
+
+    async def answer(peer_id: PeerId, request: bytes) -> bytes:
+        (real,) = honest.values()
+        return b"\xff" if peer_id == liar else await real(peer_id, request)
+
+    fixture.here.answers = dict.fromkeys(honest, answer)
+    joiner = Joiner(fixture, tmp_path / "j")
+    await joiner.bring()
+    assert joiner.has_task and [peer_id for peer_id, _ in fixture.verdicts] == [liar]
+
+
+def test_the_setting_is_read_exactly_or_refused() -> None:
+    assert parse_accept_rule("ask") is None
+    assert parse_accept_rule("none") == AcceptRule(max_bytes=0, names=frozenset())
+    assert parse_accept_rule("20MB") == AcceptRule(max_bytes=20_000_000, names=frozenset())
+    found = parse_accept_rule("1GB,words,more words")
+    assert found == AcceptRule(max_bytes=10**9, names=frozenset({"words", "more words"}))
+    rng = random.Random(3)
+    letters = "019kMGB,. -asknoe\n"
+    for _ in range(3000):
+        text = "".join(rng.choice(letters) for _ in range(rng.randrange(8)))
+        try:
+            rule = parse_accept_rule(text)
+        except ValueError as error:
+            assert "must be ask, none, or a size" in str(error)
+        else:
+            assert rule is None or (text == "none" or text[0].isdigit()), json.dumps(text)
