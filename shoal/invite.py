@@ -18,6 +18,8 @@ from shoal_ipc.client import NodeRefused, NodeUnavailable
 from shoal_p2p.net.swarm_key import SwarmKeyError, load_swarm_key
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
 from shoal_settings.parser import Parser, data_dir_flag
+from shoal_tasks.run_memory import noted_task_files
+from shoal_tasks.task_file import unshared_task_files
 from shoal_wire.invite import InviteError
 
 DESCRIPTION = """\
@@ -44,14 +46,21 @@ def main(argv: Sequence[str]) -> int:
             raise fail("invite", "it listens nowhere and is at no relay", EXIT_FAILED)
         key = _key(told.facts.key) if arguments.with_key else None
         line = encoded(told, ways, key)
-        _print(line, ways, told, with_key=key is not None, as_json=arguments.json)
+        files = unshared_task_files(noted_task_files(node.data_dir))
+        _print(line, ways, told, files, with_key=key is not None, as_json=arguments.json)
     except (InviteError, SwarmKeyError, NodeRefused, NodeUnavailable) as error:
         return fail("invite", str(error), EXIT_FAILED).code
     return EXIT_OK
 
 
 def _print(
-    line: str, ways: Sequence[JoinAddress], told: Doctor, *, with_key: bool, as_json: bool
+    line: str,
+    ways: Sequence[JoinAddress],
+    told: Doctor,
+    files: Sequence[str],
+    *,
+    with_key: bool,
+    as_json: bool,
 ) -> None:
     reach = ways[0].scope
     if as_json:
@@ -65,12 +74,20 @@ def _print(
                 "addresses": [{key: getattr(way, key) for key in keys} for way in ways],
                 "private": told.facts.key is not None,
                 "with_key": with_key,
+                "task_files": list(files),
             }
         )
         return
     say(line)
-    for hint in _hints(reach, told.facts, with_key=with_key):
+    for hint in (*_hints(reach, told.facts, with_key=with_key), *map(_needed, files)):
         say(f"shoal invite: {hint}", error=True)
+
+
+def _needed(file: str) -> str:
+    return (
+        f"a friend needs {file} and the files that it names: share = true in it lets their node "
+        "fetch them"
+    )
 
 
 def _hints(reach: str, facts: Facts, *, with_key: bool) -> list[str]:

@@ -8,14 +8,13 @@ none           none
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
+from shoal_settings.key import read_size
+
 ASK: Final = "ask"
 NONE: Final = "none"
-_SIZE: Final = re.compile(r"(\d{1,6})(kB|MB|GB)")
-_UNITS: Final = {"kB": 1000, "MB": 1000**2, "GB": 1000**3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +40,13 @@ def parse_accept_rule(value: str) -> AcceptRule | None:
     if value == NONE:
         return AcceptRule(max_bytes=0, names=frozenset())
     size, *names = value.split(",")
-    found = _SIZE.fullmatch(size)
-    if found is None or not all(names):
+    try:
+        max_bytes = read_size(size)
+    except ValueError:
+        max_bytes = None
+    if not isinstance(max_bytes, int) or not all(names):
         raise ValueError(
             f"must be {ASK}, {NONE}, or a size and names of tasks whose code may run, such as "
             f"20MB,words; not {value!r}"
         )
-    return AcceptRule(max_bytes=int(found[1]) * _UNITS[found[2]], names=frozenset(names))
+    return AcceptRule(max_bytes=max_bytes, names=frozenset(names))

@@ -7,7 +7,7 @@ import importlib.metadata
 import json
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -141,19 +141,16 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
         elif not is_brought:
             usable.append(spec)
         else:
-            same = here[spec.digest]
-            usable.append(
-                replace(
-                    spec,
-                    path=same.path,
-                    reward_paths=same.reward_paths,
-                    notes=same.notes,
-                    share=same.share,
-                )
-            )
+            usable.append(_placed(spec, here[spec.digest]))
     if len(usable) == num_away:
         raise ManifestError(_none_usable(manifest, missing, edited))
     return tuple(usable)
+
+
+def _placed(spec: FamilySpec, here: FamilySpec) -> FamilySpec:
+    """Return a swarm's family with what this machine alone knows of the same one."""
+    names = [one.name for one in fields(here) if one.init and not one.compare]
+    return replace(spec, **{name: getattr(here, name) for name in names})
 
 
 def _none_usable(manifest: Manifest, missing: Sequence[str], edited: Sequence[str]) -> str:

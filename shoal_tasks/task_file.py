@@ -146,6 +146,22 @@ def load_task_files(paths: Sequence[str]) -> tuple[FamilySpec, ...]:
         raise FamilyError(str(error)) from None
 
 
+def unshared_task_files(paths: Sequence[str]) -> tuple[str, ...]:
+    """Return those of a node's task files whose data or code a joining node needs a copy of."""
+    found = []
+    for path in map(Path, paths):
+        try:
+            table = {} if path.name == ACCEPTED_FILE else _read(path)
+        except FamilyError:
+            continue
+        has_files = not str(table.get("rows", table.get("environment", ""))).startswith(
+            (HUB, PREFIX, *PREFIXES)
+        )
+        if table and has_files and not table.get("share", False):
+            found.append(str(path))
+    return tuple(found)
+
+
 def load_task_file(path: Path) -> FamilySpec:
     """Return the family of one file, or of a task that was accepted from a peer.
 

@@ -19,6 +19,7 @@ PEER = "/ip4/192.0.2.1/tcp/4001/p2p/12D3KooWQK1wnefoLrcVHbbnf5tLzbopUd3K3bFAoJpA
 STRANGE_VALUES: dict[str, Any] = {
     # Values that a shell, a TOML file or argparse could take for something else.
     "data_dir": Path("-some where/ü"),
+    "accept_tasks": "20MB,some words,ü",
     "listen": ("/ip4/127.0.0.1/tcp/4001", "/ip6/::1/tcp/0"),
     "bootstrap": (PEER, PEER.replace("4001", "4002")),
     "swarm_name": "--school of 'fish' = 1",

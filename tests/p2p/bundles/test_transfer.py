@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -36,7 +37,7 @@ from tests.support.nodes import open_test_host
 
 pytestmark = pytest.mark.virtual_time
 
-BIG = {"num_rows": 1000, "chars": 900}
+BIG: dict[str, Any] = {"num_rows": 1000, "chars": 900}
 """About 4 pieces."""
 
 

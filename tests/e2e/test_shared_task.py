@@ -1,0 +1,32 @@
+"""A task of one's own in another node, by one line: fetched, accepted, trained on by both."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shoal_tasks.bundle import accepted_task_files
+from tests.p2p.bundles.cases import author_spec
+from tests.support.processes import LOOPBACK, Stage
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def test_one_line_brings_the_task(stage: Stage, tmp_path: Path) -> None:
+    author_spec(tmp_path / "author", num_rows=30, reward="reward.py")
+    flags = ("--tasks", "none", "--eval-every", "0", "--log", "none")
+    author = stage.node("author", "--task-file", str(tmp_path / "author/sums.toml"), *flags)
+    invite = [sys.executable, "-m", "shoal", "invite", "--data-dir", str(author.data_dir)]
+    said = subprocess.run(invite, check=True, capture_output=True, text=True, timeout=60.0)
+    line = said.stdout.strip()
+    joining = ("--listen", LOOPBACK, "--no-mdns", *flags[2:], line)
+    friend = stage.process("join", "friend", "--accept-tasks", "1MB,sums", *joining).start()
+    friend.wait_status(lambda status: status["groups_received"] > 0, "groups of the author")
+    author.wait_status(lambda status: status["groups_received"] > 0, "groups of the friend")
+    assert len(accepted_task_files(friend.data_dir)) == 1
+    assert friend.stop() == author.stop() == 0
+    again = stage.process("join", "friend", *joining).start()
+    again.wait_status(lambda status: status["round"] > 0, "rounds without another question")
