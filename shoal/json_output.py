@@ -151,6 +151,8 @@ class Invitation(VersionedOutput):
     addresses: list[Free]
     private: bool
     with_key: bool
+    task_files: list[str]
+    """Task files of which whoever joins needs a copy: they are not shared."""
 
 
 class Published(VersionedOutput):
@@ -196,6 +198,7 @@ class Family(TypedDict):
     verifier: str
     verifier_version: str
     notes: list[str]
+    share: bool
 
 
 class FamiliesOutput(VersionedOutput):

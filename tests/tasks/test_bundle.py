@@ -105,7 +105,7 @@ def test_the_texts_for_people_are_part_of_the_family(tmp_path: Path) -> None:
     ("fields", "why"),
     [
         ({"reward": "reward.py", "local": True}, "each node has a reward of its own"),
-        ({"environment": "textarena:Wordle-v0"}, "this family has no file|no game"),
+        ({"environment": "textarena:2048-v0-ultra-easy"}, "this family has no file"),
         ({"title": "x" * 101}, "title has 101 characters, at most 100"),
         ({"description": "x" * 1001}, "description has 1,001 characters, at most 1,000"),
         ({"share": "yes"}, "share has the wrong type"),

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import trio
-
+from shoal_lab.simulation.parts import at_once
 from shoal_p2p.bundles.client import TaskClient
 from shoal_p2p.bundles.server import SharedTasks, TaskServeLimits, TaskServer, share_families
 from shoal_tasks.spec import FamilySpec
@@ -33,12 +32,6 @@ def author_spec(
     (folder / "reward.py").write_text(code)
     rows = [{"question": f"{n} + 1?{'.' * chars}", "answer": str(n + 1)} for n in range(num_rows)]
     return load_task_file(task_file(folder, "sums", rows, **{"share": True, **fields}))
-
-
-async def at_once(function: Any, *args: Any, **_named: Any) -> Any:
-    """Run what blocks where it stands: virtual time does not wait for threads."""
-    await trio.lowlevel.checkpoint()
-    return function(*args)
 
 
 @dataclass(kw_only=True)

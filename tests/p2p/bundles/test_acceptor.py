@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shoal_lab.simulation.parts import at_once
 from shoal_p2p.bundles.acceptor import TaskAcceptor, TaskOffer
 from shoal_p2p.bundles.asking import asking, shown
 from shoal_settings.accept_tasks import AcceptRule, parse_accept_rule
@@ -18,7 +19,7 @@ from shoal_tasks.bundle import TASKS_FOLDER, accepted_task_files
 from shoal_tasks.swarm import families_of, specs_of
 from shoal_wire.manifest import make_manifest
 from shoal_wire.types import PeerId
-from tests.p2p.bundles.cases import AUTHOR, TransferFixture, at_once, author_spec
+from tests.p2p.bundles.cases import AUTHOR, TransferFixture, author_spec
 
 pytestmark = pytest.mark.virtual_time
 
