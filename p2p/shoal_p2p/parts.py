@@ -19,6 +19,7 @@ from shoal_base.waits import SHORT_DEADLINE_S
 from shoal_p2p.fetch.exchange import ExchangeSettings
 from shoal_p2p.gossip.gossip import Libp2pGossip
 from shoal_p2p.gossip.interface import Gossip, PeerScorer
+from shoal_p2p.gossip.sequence_numbers import SequenceNumbers
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.intake.ledger import LedgerLimits
 from shoal_p2p.intake.verifier_scheduler import QuestionSource
@@ -131,7 +132,9 @@ class Network(Protocol):
     def host(self) -> Host:
         """Connections."""
 
-    def gossip(self, watch: PeerScorer, settings: GossipSettings) -> Gossip:
+    def gossip(
+        self, watch: PeerScorer, settings: GossipSettings, numbers: SequenceNumbers
+    ) -> Gossip:
         """Return gossip over the host; to be called once, before the host runs."""
 
     def relays(self, use: RelayUse, *, preferred: tuple[PeerId, ...]) -> Relays:
@@ -153,9 +156,11 @@ class Libp2pNetwork:
     def __init__(self, identity: Identity, settings: HostSettings) -> None:
         self.host = Libp2pHost(identity=identity, settings=settings)
 
-    def gossip(self, watch: PeerScorer, settings: GossipSettings) -> Gossip:
+    def gossip(
+        self, watch: PeerScorer, settings: GossipSettings, numbers: SequenceNumbers
+    ) -> Gossip:
         """Return gossipsub over the host."""
-        return Libp2pGossip(host=self.host, scorer=watch, settings=settings)
+        return Libp2pGossip(host=self.host, scorer=watch, settings=settings, numbers=numbers)
 
     def relays(self, use: RelayUse, *, preferred: tuple[PeerId, ...]) -> Relays:
         """Return the client of circuit relays."""

@@ -17,6 +17,7 @@ from shoal_p2p.bundles.asking import asking
 from shoal_p2p.bundles.client import TaskClient
 from shoal_p2p.data_dir import remembered_listen, sibling_addresses, write_addresses
 from shoal_p2p.disk import Disk, KeptFile
+from shoal_p2p.gossip.sequence_numbers import SequenceNumbers
 from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.net.address import listen_where_reached, parse_peer_address
 from shoal_p2p.net.announced import parse_announced
@@ -47,6 +48,7 @@ from shoal_wire.types import PeerId
 log = logging.getLogger(__name__)
 
 BOOK_FILE = "peers.json"
+NUMBERS_FILE = "sequence-number"
 
 
 class PeerNode:
@@ -87,7 +89,9 @@ class PeerNode:
             wanted=settings.port_mapping, on_reached=self.relays.look_again
         )
         self.guard = self._guard()
-        self.gossip = self.network.gossip(self.guard, self.tuning.gossip)
+        self.gossip = self.network.gossip(
+            self.guard, self.tuning.gossip, SequenceNumbers(self._file(NUMBERS_FILE))
+        )
         self.hearsay = AddressPolicy(self.host)
         self.punches = self.network.punches(self.hearsay)
         self.discovery = self._discovery()
@@ -122,6 +126,11 @@ class PeerNode:
         )
         await acceptor.bring(manifest, self.settings.task_file)
 
+    def _file(self, name: str) -> KeptFile:
+        return KeptFile(
+            self.data_dir / name, in_thread=self.parts.in_thread, refused=self.disk.refused
+        )
+
     def _guard(self) -> PeerManager:
         return PeerManager(
             host=self.host,
@@ -141,9 +150,7 @@ class PeerNode:
             host=self.host,
             hearsay=self.hearsay,
             bootstrap=self.settings.bootstrap,
-            file=KeptFile(
-                self.data_dir / BOOK_FILE, in_thread=parts.in_thread, refused=self.disk.refused
-            ),
+            file=self._file(BOOK_FILE),
             fetch_peers=partial(services.fetch_peers, self.host),
             settings=self.tuning.discovery,
             preferences=Preferences(

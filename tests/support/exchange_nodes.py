@@ -24,6 +24,7 @@ from shoal_p2p.fetch.backfill import BackfillSettings
 from shoal_p2p.fetch.exchange import ExchangeSettings
 from shoal_p2p.fetch.gaps import GapLimits
 from shoal_p2p.gossip.interface import Gossip
+from shoal_p2p.gossip.sequence_numbers import SequenceNumbers
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.intake.validation import Validator
 from shoal_p2p.live_node import NodeComponents
@@ -77,7 +78,7 @@ class _Network(Libp2pNetwork):
         self.deaf = False
         self.verdicts: list[tuple[PeerId, PeerId | None, Verdict]] = []
 
-    def gossip(self, watch: Any, settings: GossipSettings) -> Gossip:
+    def gossip(self, watch: Any, settings: GossipSettings, numbers: SequenceNumbers) -> Gossip:
         """Gossip whose validators hear nothing while this is deaf."""
         judge = watch.on_verdict
 
@@ -86,7 +87,7 @@ class _Network(Libp2pNetwork):
             judge(forwarder, author, judged)
 
         watch.on_verdict = record
-        gossip = super().gossip(watch, settings)
+        gossip = super().gossip(watch, settings, numbers)
         subscribe = gossip.subscribe
 
         async def subscribe_with_ear(topic: str, validator: Validator) -> None:

@@ -23,6 +23,7 @@ from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_lab.simulation.network import SimulatedNetwork
 from shoal_lab.simulation.parts import SimulatedEnd
 from shoal_p2p.gossip.interface import Gossip, PeerScorer
+from shoal_p2p.gossip.sequence_numbers import SequenceNumbers
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.ipc.inspector import View
@@ -61,9 +62,11 @@ class _End(SimulatedEnd):
         # Nobody is connected here: whoever brings something has a network of its own all the same.
         self.host.source_of = str  # type: ignore[method-assign,assignment]
 
-    def gossip(self, watch: PeerScorer, settings: GossipSettings) -> Gossip:
+    def gossip(
+        self, watch: PeerScorer, settings: GossipSettings, numbers: SequenceNumbers
+    ) -> Gossip:
         """Gossip that is heard by the list."""
-        gossip = super().gossip(watch, settings)
+        gossip = super().gossip(watch, settings, numbers)
         gossip.publish = self._heard_by.publish  # type: ignore[method-assign]
         return gossip
 

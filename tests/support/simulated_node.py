@@ -26,6 +26,7 @@ from shoal_p2p.fetch.exchange import ExchangeSettings
 from shoal_p2p.gossip.gossip import Libp2pGossip
 from shoal_p2p.gossip.interface import Gossip, PeerScorer
 from shoal_p2p.gossip.rate_limiter import FloodLimits
+from shoal_p2p.gossip.sequence_numbers import SequenceNumbers
 from shoal_p2p.gossip.settings import GossipLimits, GossipSettings, MeshSettings
 from shoal_p2p.intake.ledger import LedgerLimits
 from shoal_p2p.intake.validation import Validator
@@ -135,7 +136,9 @@ class _End(SimulatedEnd):
 
         self.host.ban = ban_and_tell  # type: ignore[method-assign]
 
-    def gossip(self, watch: PeerScorer, settings: GossipSettings) -> Gossip:
+    def gossip(
+        self, watch: PeerScorer, settings: GossipSettings, numbers: SequenceNumbers
+    ) -> Gossip:
         """Gossip with a note of when which topic was joined and left."""
         node, host = self._node, self.host
         gossip: Gossip
@@ -144,7 +147,7 @@ class _End(SimulatedEnd):
                 host=cast(Libp2pHost, host), scorer=watch, settings=settings, rng=node.rng
             )
         else:
-            gossip = super().gossip(watch, settings)
+            gossip = super().gossip(watch, settings, numbers)
         subscribe, unsubscribe = gossip.subscribe, gossip.unsubscribe
 
         async def join(topic: str, validator: Validator) -> None:

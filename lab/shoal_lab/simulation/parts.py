@@ -19,6 +19,7 @@ from shoal_lab.simulation.gossip import SimulatedGossip
 from shoal_lab.simulation.host import SimulatedHost
 from shoal_lab.simulation.network import SimulatedNetwork
 from shoal_p2p.gossip.interface import Gossip, PeerScorer
+from shoal_p2p.gossip.sequence_numbers import SequenceNumbers
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.ipc.inspector import InspectorService
 from shoal_p2p.net.host import HostSettings
@@ -60,7 +61,9 @@ class SimulatedEnd:
         self._rng = rng
         self._first_sequence = first_sequence
 
-    def gossip(self, watch: PeerScorer, settings: GossipSettings) -> Gossip:
+    def gossip(
+        self, watch: PeerScorer, settings: GossipSettings, numbers: SequenceNumbers
+    ) -> Gossip:
         """Return gossip over the host."""
         return SimulatedGossip(
             self.host,

@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import math
 import random
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -34,6 +33,7 @@ from shoal_p2p.gossip.mesh import MESSAGE_OVERHEAD_BYTES
 from shoal_p2p.gossip.messages import reject_reason, sign_message
 from shoal_p2p.gossip.outbound import OutboundQueue, median_wait_s
 from shoal_p2p.gossip.rpc import MessageReceived, Rpc
+from shoal_p2p.gossip.sequence_numbers import SequenceNumbers
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.net.address import bytes_of_peer_id
 from shoal_p2p.net.host import Libp2pHost
@@ -77,7 +77,9 @@ class Libp2pGossip(MeshGossip):
         scorer: PeerScorer,
         settings: GossipSettings | None = None,
         rng: random.Random | None = None,
+        numbers: SequenceNumbers | None = None,
     ) -> None:
+        """`numbers` are the messages' sequence numbers; the default forgets them at its end."""
         settings = settings or GossipSettings()
         limits = self._limits = settings.limits
         super().__init__(
@@ -91,7 +93,7 @@ class Libp2pGossip(MeshGossip):
         )
         self._host = host
         self._own_id = bytes_of_peer_id(host.peer_id)
-        self._seqno = 0
+        self._numbers = numbers or SequenceNumbers()
         self._queues: dict[PeerId, OutboundQueue] = {}
         """Outbound queues, one for each peer with an open outbound stream."""
         self._with_writer: set[PeerId] = set()
@@ -125,9 +127,9 @@ class Libp2pGossip(MeshGossip):
                 async with trio.open_nursery() as nursery:
                     for queue in full:
                         nursery.start_soon(queue.wait_for_capacity, size)
-        # Taken from the clock, so that no sequence number is used again after a restart.
-        self._seqno = max(self._seqno + 1, time.time_ns())
-        signed = sign_message(self._host.identity, self._own_id, topic, data, self._seqno)
+        await self._numbers.reserve()
+        number = self._numbers.next()
+        signed = sign_message(self._host.identity, self._own_id, topic, data, number)
         sent = self._mesh.publish(to_message(signed), trio.current_time())
         num_queued = self._perform((sent,))
         self._mesh.counts["publish_skipped"] += len(sent.peers) - num_queued
