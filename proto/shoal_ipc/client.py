@@ -1,14 +1,14 @@
-"""A client of the node's socket: blocking, with deadlines, and made for a node that may be away.
+"""A blocking client of the node's socket, with deadlines, for a node that may be unavailable.
 
     connected ──fault──▶ waiting (backoff) ──due──▶ connect, hello ──▶ connected
 
 The node may be killed at any time. Every method then raises `NodeUnavailable` at once until the
-backoff has run out, and the trainer goes on with what it has. Replies are matched to requests by
-id, so an answer that arrives after its deadline cannot be taken for another's.
+backoff has run out, and the trainer continues with what it has. Replies are matched to requests
+by id, so that a reply that arrives after its deadline is never mistaken for another request's.
 
-Three ways to ask: `call` waits for the answer; `send` returns a ticket by which it is read later;
-`post` is for answers that do not matter. What is sent without waiting must have short answers:
-they lie unread in the socket, and a node that cannot write ends the connection.
+There are three ways to send a request: `call` waits for the reply; `send` returns a ticket with
+which to read it later; `post` ignores it. Use the latter two only for requests with short replies:
+these stay unread in the socket, and a node that cannot write ends the connection.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from shoal_wire.types import GroupId, PeerId
 
 SOCKET_NAME = "node.sock"
 READ_BYTES = 4 * PIECE_BYTES
-"""Most bytes that either side takes from the socket at once."""
+"""Most bytes that either side reads from the socket at once."""
 MAX_UNREAD = 32
-"""Requests in a row whose answers are left unread by `post`."""
+"""Consecutive requests whose replies `post` leaves unread."""
 
 Reply = TypeVar("Reply", bound=m.Body)
 
 
 class NodeUnavailable(Exception):  # noqa: N818 - a state, not a fault of the caller
-    """The node does not answer now; the text is one line and says why."""
+    """The node does not answer now. The message is one line with the reason."""
 
 
-class NodeRefused(Exception):  # noqa: N818 - an answer, not a fault
-    """The node answered that the request did not take effect."""
+class NodeRefused(Exception):  # noqa: N818 - a reply, not a fault
+    """The node replied that the request had no effect."""
 
     def __init__(self, failure: m.Failure) -> None:
         super().__init__(failure.reason)
@@ -54,7 +54,7 @@ class NodeRefused(Exception):  # noqa: N818 - an answer, not a fault
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leases:
-    """The leases that the trainer states at every handshake."""
+    """The leases that the trainer reports at every handshake."""
 
     consumed: tuple[GroupId, ...] = ()
     """Ids whose effect is in the last checkpoint."""
@@ -64,11 +64,11 @@ class Leases:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A claim to the answer of a sent request. It is worth nothing on another connection."""
+    """A handle for the reply to a sent request, valid on one connection only."""
 
     request_id: int
     deadline: float
-    """Time by which the answer must be there, by `time.monotonic`."""
+    """When the reply is due, by `time.monotonic`."""
 
 
 @dataclass(slots=True)
@@ -77,13 +77,13 @@ class _Connection:
     decoder: FrameDecoder = field(default_factory=FrameDecoder)
     frames: list[bytes] = field(default_factory=list)
     answers: dict[int, m.Body | None] = field(default_factory=dict)
-    """Answers by request; None until an answer that `send` expects has come."""
+    """Replies by request id; None while a reply that `send` expects has not arrived."""
     last_read: int = 0
-    """The newest request that was answered; the node answers in order."""
+    """The newest request with a reply; the node replies in order."""
 
 
 class NodeClient:
-    """One connection to the node, made again by itself. Not for use by several threads."""
+    """One connection to the node, which reconnects by itself. Not thread-safe."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class NodeClient:
         self._role = role
         self._timeout = timeout_seconds
         self.leases: Callable[[], Leases] = Leases
-        """Asked at every handshake for what the trainer holds."""
+        """Called at every handshake for the trainer's leases."""
         self._connection: _Connection | None = None
         self._request_id = 0
         self._backoff = 0.0
@@ -111,7 +111,7 @@ class NodeClient:
         return self._connection is not None
 
     def ensure(self) -> bool:
-        """Connect if it is time to; return whether there is a connection."""
+        """Connect if a try is due; return whether there is a connection."""
         if self._connection is None and time.monotonic() >= self._retry_at:
             try:
                 self._connect()
@@ -143,20 +143,20 @@ class NodeClient:
             return self._exchange(connection, body, reply_type)
 
     def inspect(self, view: str, **options: Any) -> dict[str, Any]:
-        """Return the node's answer for a debug view, as JSON values.
+        """Return a debug view, as JSON values.
 
         Raises:
             NodeUnavailable, NodeRefused: as `call`.
-            ValueError: the answer is no JSON object.
+            ValueError: the reply is not a JSON object.
         """
-        asked = m.Inspect(view=view, options_json=json.dumps(options))
-        found = json.loads(self.call(asked, m.InspectReply).json)
+        request = m.Inspect(view=view, options_json=json.dumps(options))
+        found = json.loads(self.call(request, m.InspectReply).json)
         if not isinstance(found, dict):
-            raise ValueError(f"view {view!r} is no object")
+            raise ValueError(f"view {view!r} is not a JSON object")
         return found
 
     def send(self, body: m.Body) -> Ticket:
-        """Send one request and return at once; its answer must be short, and be asked for.
+        """Send one request and return at once. Its reply must be short, and be read by `answer`.
 
         Raises:
             NodeUnavailable: no connection, or it broke.
@@ -167,7 +167,7 @@ class NodeClient:
         return Ticket(self._request_id, time.monotonic() + self._timeout)
 
     def answered(self, ticket: Ticket) -> bool:
-        """Return whether `answer` would return, or raise, at once. Reads what has come."""
+        """Read what has arrived; return whether `answer` would return, or raise, at once."""
         connection = self._connection
         if connection is None or ticket.request_id not in connection.answers:
             return True
@@ -182,11 +182,11 @@ class NodeClient:
         return True
 
     def answer(self, ticket: Ticket, reply_type: type[Reply]) -> Reply:
-        """Wait for the answer to a sent request, at most until the ticket's deadline.
+        """Wait for the reply to a sent request, at most until the ticket's deadline.
 
         Raises:
-            NodeUnavailable: the connection broke since; whether the request took effect is
-                unknown.
+            NodeUnavailable: the connection broke meanwhile; whether the request took effect
+                is unknown.
             NodeRefused: the node answered with a failure.
         """
         connection = self._connection
@@ -201,9 +201,9 @@ class NodeClient:
             raise self._broken(error) from None
 
     def post(self, body: m.Body) -> None:
-        """Send one request whose short answer does not matter; it is read past later.
+        """Send one request whose short reply does not matter; it is discarded later.
 
-        When MAX_UNREAD answers are missing it waits for its own, so that unread ones stay few.
+        If MAX_UNREAD replies are missing, it waits for its own, which bounds the unread ones.
 
         Raises:
             NodeUnavailable, NodeRefused: as `call`.
@@ -224,7 +224,7 @@ class NodeClient:
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[_Connection]:
-        """Give the connection; where it breaks meanwhile it is given up. Raises NodeUnavailable."""
+        """Provide the connection, and close it on an error. Raises NodeUnavailable."""
         if not self.ensure() or self._connection is None:
             raise NodeUnavailable(f"no node at {self._path}")
         try:
@@ -235,7 +235,7 @@ class NodeClient:
     def _connect(self) -> None:
         try:
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        except OSError as error:  # no descriptor is left
+        except OSError as error:  # out of file descriptors
             self._wait_longer()
             raise NodeUnavailable(f"no node at {self._path}: {error}") from None
         sock.settimeout(self._timeout)
@@ -270,7 +270,7 @@ class NodeClient:
         return _checked(self._read_answer(connection, self._request_id, deadline), reply_type)
 
     def _read_answer(self, connection: _Connection, request_id: int, deadline: float) -> m.Body:
-        """Read until this request's answer, keeping those that tickets are out for."""
+        """Read until this request's reply, and store those that have tickets."""
         while True:
             reply = decode_ipc(self._read_frame(connection, deadline))
             connection.last_read = reply.request_id
@@ -280,7 +280,7 @@ class NodeClient:
                 connection.answers[reply.request_id] = reply.body
 
     def _read_arrived(self, connection: _Connection) -> None:
-        """Read what lies in the socket, without waiting."""
+        """Read what the socket has, without waiting."""
         connection.sock.settimeout(0)
         with contextlib.suppress(BlockingIOError):
             while data := connection.sock.recv(READ_BYTES):
@@ -312,7 +312,7 @@ class NodeClient:
         return connection.frames.pop(0)
 
     def _broken(self, error: Exception) -> NodeUnavailable:
-        """Give the connection up, for a while; return what to raise."""
+        """Close the connection and back off; return the exception to raise."""
         self.close()
         self._wait_longer()
         return NodeUnavailable(f"connection to the node broke: {error}")

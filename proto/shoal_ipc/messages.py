@@ -1,6 +1,6 @@
 """The messages between a node and its trainer or a debug CLI, as plain values.
 
-Every request gets exactly one reply: the one named beside it, or `Failure`.
+Every request has exactly one reply: the one named in its docstring, or `Failure`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Role(StrEnum):
     TRAINER = "trainer"
     INSPECTOR = "inspector"
     PUBLISHER = "publisher"
-    """Shares groups that no trainer made; several may be there beside the trainer."""
+    """Publishes groups that no trainer generated; several may be connected next to the trainer."""
 
 
 NO_ROOM = "no space left on the node's disk"
-"""Beginning of a retryable `Failure` that is over when the disk has room again."""
+"""Beginning of a retryable `Failure` that ends when the disk has space again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class Publish:
     """Share groups → `PublishReply`, sent only when the batch is on disk."""
 
     client_key: bytes
-    """Names the batch for ever: a resend under the same key is the same batch."""
+    """Identifies the batch permanently: a resend under the same key is the same batch."""
     round: int
     policy: PolicyInfo
     sampling: SamplingParams
@@ -80,7 +80,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishReply:
-    """The batch is on disk and will go out."""
+    """The batch is on disk and will be sent."""
 
     sequence: int
     batch_id: BatchId
@@ -89,24 +89,24 @@ class PublishReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Lease groups → `SampleReply`, with as many as there are, at once."""
+    """Lease groups → `SampleReply` at once, with at most this many."""
 
     num_local: int = 0
-    """Ignored: a node has none of the trainer's own groups."""
+    """Ignored: a node stores none of the trainer's own groups for sampling."""
     num_external: int = 0
     strategy: str = ""
     """Empty or `uniform_publishers`; a node refuses any other."""
     lease_seconds: float = 600.0
     exclude_ids: tuple[GroupId, ...] = ()
-    """Empty; a node refuses to leave out groups by id."""
+    """Empty; a node refuses to exclude groups by id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledGroup:
-    """A leased group, and where it came from.
+    """A leased group and its origin.
 
-    `network` is a label to compare, not to read: the network of its publisher, empty where the
-    node has never been connected to it.
+    `network` is an opaque label of its publisher's IP network, for comparison only; empty if the
+    node has never been connected to the publisher.
     """
 
     published: PublishedGroup
@@ -116,7 +116,7 @@ class SampledGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleReply:
-    """Leased groups, and how many are left ready."""
+    """Leased groups, and how many more are ready."""
 
     groups: tuple[SampledGroup, ...]
     ready_local: int
@@ -152,9 +152,9 @@ class GroupOutcome:
     """The outcome of one group in a round."""
 
     group_id: GroupId
-    """Empty for an own group that was not shared."""
+    """Empty for a local group that was not published."""
     publisher: PeerId
-    """Empty for an own one."""
+    """Empty for a local group."""
     model: str
     family: str
     reward: float
@@ -162,20 +162,20 @@ class GroupOutcome:
     signal: float = 0.0
     """Sum of |advantage| over the completions that were trained on."""
     tokens: int = 0
-    """Tokens of those."""
+    """Tokens of these completions."""
     skip_reason: str = ""
-    """Empty where it was trained on; else a `SkipReason`."""
+    """Empty if it was trained on; otherwise a `SkipReason`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Verified rewards, or what a round has learnt from → `Ok`."""
+    """Verified rewards, or the outcomes of a round → `Ok`."""
 
     groups: tuple[GroupReport, ...] = ()
     round: int = 0
-    """The round that has ended; 0 where none has."""
+    """The round that has ended; 0 if none has."""
     outcomes: tuple[GroupOutcome, ...] = ()
-    """Groups that this round learned from."""
+    """The outcome of each group of this round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +187,7 @@ class TrainerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspect:
-    """Ask for a debug view → `InspectReply`."""
+    """Request a debug view → `InspectReply`."""
 
     view: str
     options_json: str = "{}"
@@ -201,7 +201,7 @@ class InspectReply:
 
 
 class ControlAction(StrEnum):
-    """An order of the user about a peer."""
+    """A user's command about a peer."""
 
     BLOCK = "block"
     UNBLOCK = "unblock"
@@ -211,7 +211,7 @@ class ControlAction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """An order about one peer → `Ok`, sent once it is in force and on disk."""
+    """A command about one peer → `Ok`, sent once it is in force and on disk."""
 
     action: ControlAction
     peer_id: _PeerText
@@ -220,7 +220,8 @@ class Control:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeAsk:
-    """A question of the judge → `JudgeChallenge`, at once, or a failure, retryable meanwhile."""
+    """Request a question of the judge → `JudgeChallenge`, or a `Failure`, which is retryable while
+    the judge is being asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,14 +232,15 @@ class JudgeChallenge:
     family: str
     question: str
     tagged: bool
-    """The answer is looked for between ``<answer>`` tags."""
+    """The answer is expected between ``<answer>`` tags."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeAnswer:
-    """The answer to a challenge → `JudgeScore`, at once, or a failure, retryable meanwhile.
+    """The answer to a challenge → `JudgeScore`, or a `Failure`, which is retryable while the judge
+    scores it.
 
-    The same again asks for the score.
+    Sending it again requests the score.
     """
 
     challenge_id: bytes
@@ -248,7 +250,7 @@ class JudgeAnswer:
     policy_version: int
     model_name: str
     uses_external_groups: bool
-    """The policy trains on groups of others too."""
+    """True if the policy also trains on external groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +266,7 @@ class JudgeScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """The request did not take effect."""
+    """The request had no effect."""
 
     reason: str
     retryable: bool = False

@@ -1,4 +1,4 @@
-"""Why a round did not train on a group that it had: the words of trainer and node. Pure."""
+"""The reasons why a round skips a group, shared by trainer and node. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 
 class SkipReason(StrEnum):
-    """Why not."""
+    """Why a round did not train on a group."""
 
     NO_REWARD = "no_reward"
     ALL_SAME = "all_same"
@@ -27,17 +27,17 @@ SKIP_REASON_TEXTS: Final = MappingProxyType(
         SkipReason.ALL_SAME: "no signal: all answers scored the same",
         SkipReason.UNTOKENIZABLE: "its right answers are too long, or change when this "
         "model's tokenizer re-encodes them",
-        SkipReason.HELD_OUT: "its question is kept for evaluation",
-        SkipReason.OVER_QUOTA: "the strategy left it out",
+        SkipReason.HELD_OUT: "its question is held out for evaluation",
+        SkipReason.OVER_QUOTA: "its source has used its share",
         SkipReason.UNSCORED: "this node's judge took too long, or graded none of its answers",
-        SkipReason.DUPLICATE: "a copy of what was trained on",
-        SkipReason.NONFINITE: "a step with it gave numbers that are not finite",
-        SkipReason.NOT_NEEDED: "there were enough own groups",
+        SkipReason.DUPLICATE: "a copy of a group that was trained on",
+        SkipReason.NONFINITE: "the loss or gradient of its step was not finite",
+        SkipReason.NOT_NEEDED: "there were enough local groups",
     }
 )
-"""The reasons in words for people."""
+"""The reasons as text for people."""
 
 
 def skip_reason_text(word: str) -> str:
-    """Return a word for people; empty for one of another version."""
+    """Return a reason as text for people; empty for an unknown one of another version."""
     return next((says for code, says in SKIP_REASON_TEXTS.items() if code == word), "")

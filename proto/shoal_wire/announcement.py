@@ -1,4 +1,4 @@
-"""Announcements: a big batch is gossiped by digest, and pulled by whoever wants it."""
+"""Announcements: a large batch is gossiped by digest, and peers that want it pull it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shoal_wire.verdict import Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """A publisher's statement about a batch that is too big to be gossiped whole."""
+    """A publisher's statement about a batch that is too large to gossip whole."""
 
     swarm_digest: Digest
     """32 bytes."""
@@ -35,7 +35,7 @@ class Announcement:
     num_bytes: int
     """Length of the batch's envelope."""
     expires_ms: int
-    """Wall clock after which nobody need try any more."""
+    """Unix time, in milliseconds, after which peers stop trying to pull it."""
 
 
 _ANNOUNCEMENT = Wires().of(Announcement)

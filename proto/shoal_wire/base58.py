@@ -1,4 +1,4 @@
-"""Base58 (Bitcoin alphabet), as libp2p writes peer ids."""
+"""Base58 (Bitcoin alphabet), the encoding of libp2p's peer ids."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ _DIGITS = {character: digit for digit, character in enumerate(_ALPHABET)}
 
 
 def is_peer_id_text(text: str) -> bool:
-    """True if `text` may be a peer id: base58 of the right length. The key in it is not checked."""
+    """True if `text` can be a peer id: base58 of a possible length. Its key is not checked."""
     return 46 <= len(text) <= 64 and all(character in _ALPHABET for character in text)
 
 
 def b58encode(data: bytes) -> str:
-    """Return `data` in base58; leading zero bytes become leading ones."""
+    """Return `data` in base58. Leading zero bytes become leading ``1`` characters."""
     number = int.from_bytes(data, "big")
     digits: list[str] = []
     while number:
@@ -23,10 +23,10 @@ def b58encode(data: bytes) -> str:
 
 
 def b58decode(text: str) -> bytes:
-    """Return what `b58encode` made `text` of; the time grows with the square of its length.
+    """Return the bytes that `b58encode` encoded as `text`. Takes time quadratic in its length.
 
     Raises:
-        ValueError: a character is not of the alphabet.
+        ValueError: a character is not in the alphabet.
     """
     number = 0
     for character in text:

@@ -1,7 +1,8 @@
-"""Bounds of received values, written beside a message's fields with `Annotated`.
+"""Bounds of received values, in the `Annotated` types of a message's fields.
 
-Nothing is checked when a value is made: `shoal_wire.fields` applies them to what it reads. A
-lambda in a bound stands above its class, in an alias: in a class's annotations it sees no globals.
+Constructing a value checks nothing: `shoal_wire.fields` applies the bounds to values it reads.
+Define a bound with a lambda as an alias above its class: within the annotations of a class it sees
+no globals.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class OutOfBoundsError(RemoteError):
 
 
 def holding(test: Callable[[Value], bool], what: str) -> Callable[[Value], Value]:
-    """Return the bound that `test` is true; OutOfBoundsError says `what` it is of."""
+    """Return the bound that `test` is true; otherwise OutOfBoundsError names the field `what`."""
 
     def bound(value: Value) -> Value:
         if not test(value):
@@ -49,5 +50,5 @@ def sized(low: int, high: int, what: str) -> Callable[[Items], Items]:
 
 
 def at_most(high: int) -> Callable[[int], int]:
-    """Return the bound that turns what is over `high` into `high`."""
+    """Return the bound that reduces larger values to `high`."""
     return lambda value: min(value, high)

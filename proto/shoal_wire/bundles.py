@@ -1,4 +1,4 @@
-"""Puts groups together into batches."""
+"""Splits groups into batches."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 from shoal_wire.types import RolloutGroup
 
 BUNDLE_BYTES: Final = 48 * 1024
-"""Size of one batch: small ones cost a message each, large ones a copy of all at each hop."""
+"""Size limit of a batch: small ones cost a message each, large ones a whole copy at each hop."""
 
 
 def bundles(
     groups: Iterable[RolloutGroup], num_bytes: Callable[[RolloutGroup], int]
 ) -> Iterator[tuple[RolloutGroup, ...]]:
-    """Yield the groups, in order, in batches of at most BUNDLE_BYTES; a larger group goes alone."""
+    """Yield the groups, in order, in batches of at most BUNDLE_BYTES; a larger group is alone."""
     batch: list[RolloutGroup] = []
     size = 0
     for group in groups:

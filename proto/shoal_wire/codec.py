@@ -1,5 +1,5 @@
-"""Types to and from protobuf. Beside it only `announcement`, `envelope`, `judge`, `manifest`,
-`peers`, `reach` and `rollout_codec` touch `*_pb2`."""
+"""Converts types to and from protobuf. Apart from this module, only `announcement`, `envelope`,
+`judge`, `manifest`, `peers`, `reach` and `rollout_codec` use `*_pb2`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FINISH_CODES = {
 _FINISH = coded(_FINISH_CODES, unknown="no known finish reason")
 
 
-# Written by hand, since there are most of them: the table of fields reads a fifth slower.
+# Written by hand, since completions are the most numerous: the generic conversion is 20 % slower.
 def _write_completion(completion: Completion) -> pb.Completion:
     logprobs = completion.logprobs
     return pb.Completion(
@@ -61,7 +61,7 @@ ROLLOUT_WIRES: Final = MappingProxyType(
         Completion: Wire(write=_write_completion, read=_read_completion),
     }
 )
-"""Conversions of a batch's values that do not travel as they are."""
+"""Conversions of a batch's values that have another form on the wire."""
 _WIRES = Wires(ROLLOUT_WIRES)
 _BATCH, _GROUP = _WIRES.of(RolloutBatch), _WIRES.of(RolloutGroup)
 
@@ -80,7 +80,7 @@ def encode_batch(batch: RolloutBatch) -> bytes:
 
 
 def batch_to_bytes(batch: RolloutBatch) -> bytes:
-    """Return the encoding of `batch` before compression: what `decode_batch` bounds."""
+    """Return the encoding of `batch` before compression, whose size `decode_batch` bounds."""
     message = pb.RolloutBatch(schema_major=SCHEMA_MAJOR, **_BATCH.write(batch))
     for group, encoded in zip(batch.groups, message.groups, strict=True):
         group.note("known_bytes", encoded.ByteSize())
@@ -89,7 +89,7 @@ def batch_to_bytes(batch: RolloutBatch) -> bytes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ParsedBatch:
-    """A payload of which nothing was made yet: it says how much there is to be made."""
+    """A parsed payload before conversion to dataclasses; it knows how much there is to convert."""
 
     message: pb.RolloutBatch
     num_completions: int
@@ -106,8 +106,8 @@ class ParsedBatch:
 
 
 def parse_batch(payload: bytes, *, max_bytes: int) -> ParsedBatch:
-    """Parse a compressed payload of at most `max_bytes` once decompressed; the first half of
-    `decode_batch`, in C: tens of microseconds for as many kilobytes.
+    """Parse a compressed payload of at most `max_bytes` once decompressed: the first half of
+    `decode_batch`. It runs in C and takes about a microsecond per kilobyte.
 
     Raises:
         PayloadError: with the reason.
@@ -136,10 +136,11 @@ def parse_batch(payload: bytes, *, max_bytes: int) -> ParsedBatch:
 def decode_batch(
     payload: bytes, *, max_bytes: int, parsed: ParsedBatch | None = None
 ) -> RolloutBatch:
-    """Decode a compressed payload of at most `max_bytes` once decompressed; `parsed`, if it is.
+    """Decode a compressed payload of at most `max_bytes` once decompressed. `parsed` is the result
+    of `parse_batch`, if it is known.
 
-    Structure only: lengths of digests, counts against the hard caps, known enum values. What a
-    manifest allows is checked by `shoal_wire.rules`.
+    Checks structure only: lengths of digests, counts against the hard limits, known enum values.
+    `shoal_wire.rules` checks what a manifest allows.
 
     Raises:
         PayloadError: with the reason.
@@ -160,9 +161,9 @@ def group_to_bytes(group: RolloutGroup) -> bytes:
 
 
 def group_size(group: RolloutGroup) -> int:
-    """Return the length of a group's uncompressed encoding: what the buffer counts.
+    """Return the length of a group's uncompressed encoding: its size in the buffer.
 
-    A batch's codec knows it; only a group that was in none is encoded for it.
+    The codec caches it for groups of a batch; only other groups are encoded here.
     """
     try:
         return group.known_bytes

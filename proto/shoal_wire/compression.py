@@ -1,4 +1,4 @@
-"""zstd with a cap that holds before anything is allocated."""
+"""zstd with a size limit that is checked before any allocation."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _MIN_WINDOW_CAP = 1 << 20
 """Encoders choose windows by level, not by content: smaller caps would refuse honest frames."""
 
 _LEVEL = 12
-"""Batches are small: a higher level costs well under a millisecond and every copy is cheaper."""
+"""Batches are small: a high level costs well under a millisecond and makes every copy cheaper."""
 
 
 class _Kept(threading.local):
-    """Decompressors of one thread, by the largest window: making one takes four times as long as
-    opening a small frame."""
+    """Decompressors of one thread, by window limit: creating one takes four times as long as
+    decompressing a small frame."""
 
     def __init__(self) -> None:
         self.decompressor = lru_cache(maxsize=4)(
@@ -41,7 +41,7 @@ def compress(data: bytes) -> bytes:
 
 
 def declared_size(frame: bytes) -> int:
-    """Return how many bytes a frame says it holds; 0 where it says nothing usable."""
+    """Return the content size that a frame declares; 0 if it declares none."""
     try:
         size = int(zstandard.get_frame_parameters(frame).content_size)
     except zstandard.ZstdError:
@@ -52,8 +52,8 @@ def declared_size(frame: bytes) -> int:
 def decompress(frame: bytes, *, max_bytes: int) -> bytes:
     """Return the content of one zstd frame of 1 to `max_bytes` bytes.
 
-    A frame must declare its content size, so that a bomb is refused before a byte of it is
-    allocated; the decoder then fails on any frame that holds more or less than it declared.
+    A frame must declare its content size, so that a decompression bomb is refused before any
+    allocation; the decoder then fails on any frame with more or less content than declared.
 
     Raises:
         OversizeFrameError: the declared size or window is over the cap.

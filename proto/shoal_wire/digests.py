@@ -1,5 +1,5 @@
-"""Digests of the contract: each a SHA-256 over length-prefixed fields, so no two inputs collide
-by moving a byte from one field to the next."""
+"""Digests of the protocol, each a SHA-256 over length-prefixed fields, so that moving a byte from
+one field to the next changes the digest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def sha256(data: bytes) -> Digest:
 
 
 def question_digest(question: str) -> Digest:
-    """Return the 16-byte digest by which a batch names a question's text."""
+    """Return the 16-byte digest of a question's text, as in batches."""
     return Digest(sha256(question.encode())[:SHORT_DIGEST_BYTES])
 
 
@@ -35,9 +35,8 @@ def batch_id(envelope: bytes) -> BatchId:
 def group_id(group: RolloutGroup) -> GroupId:
     """Return the 16-byte content id of a group.
 
-    It covers the task's coordinates and every completion's text and finish reason, and nothing
-    else: a replay in another batch, under another signer or with other claims is the same group.
-    Hashed once, however often it is asked for.
+    It covers only the task's coordinates and every completion's text and finish reason: a replay in
+    another batch, under another signer or with other claims is the same group. It is cached.
     """
     try:
         return group.known_id

@@ -1,9 +1,9 @@
 """Seal and open signed envelopes (libp2p RFC 0002) over their exact bytes.
 
-What is signed is the payload's bytes, and those same bytes are verified: nothing in it is encoded
-again. Around it there is one encoding: who has no key could write the same fields in other bytes,
-under which the signature would hold as well, so an envelope that is written in any other way than
-`seal` writes it does not open. Its digest is then one of what its signer signed.
+The signature covers the payload's bytes, and those same bytes are verified: the payload is never
+re-encoded. The envelope around it has exactly one valid encoding, the one that `seal` writes.
+Otherwise a third party could write the same fields in other bytes, with a valid signature, and one
+signed batch would have many digests.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KEY, _TYPE, _PAYLOAD, _SIGNATURE = b"\x0a", b"\x12", b"\x1a", b"\x2a"
 
 
 class EnvelopeError(RemoteError):
-    """An envelope that does not open; `reason` is its row in the verdict table."""
+    """An invalid envelope; `reason` is its row in the verdict table."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.value)
@@ -41,7 +41,7 @@ class EnvelopeError(RemoteError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedEnvelope:
-    """An envelope whose signature holds."""
+    """An envelope with a valid signature."""
 
     signer: PeerId
     payload_type: bytes

@@ -8,12 +8,12 @@ class WireError(Exception):
 
 
 class LocalError(WireError):
-    """Our own side asked for something the contract does not allow."""
+    """The local side asked for something that the protocol does not allow."""
 
 
 class RemoteError(WireError):
-    """The bytes of the other side break the contract."""
+    """The remote side's bytes break the protocol."""
 
 
 class ManifestError(RemoteError):
-    """A manifest that cannot be used; the message says which field and why."""
+    """An unusable manifest; the message names the field and the reason."""

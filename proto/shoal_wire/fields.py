@@ -1,9 +1,9 @@
-"""Frozen dataclasses to and from protobuf messages whose fields have the same names.
+"""Converts frozen dataclasses to and from protobuf messages whose fields have the same names.
 
-Plain values cross as they are, tuples as repeated fields, dataclasses as nested messages, which are
-absent for None. What is `Annotated` to a field (`shoal_wire.bounds`) is applied to what is
-received. Types that travel in another form stand in the protocol's own table. A class is walked
-once, on its first use.
+Plain values are unchanged, tuples become repeated fields, dataclasses nested messages (absent for
+None). Bounds in a field's `Annotated` type (`shoal_wire.bounds`) are applied to received values.
+Types with another encoding are in the protocol's own table. A class is inspected once, on first
+use.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ class Wire:
     """The conversion of one type's values to the wire and back."""
 
     write: Convert = _as_it_is
-    """Converts a value to what a message's constructor takes: a dataclass to its fields by name."""
+    """Converts a value to an argument of a message's constructor: a dataclass to named fields."""
     read: Convert = _as_it_is
-    """Converts a message's value back. Raises RemoteError where the protocol forbids it."""
+    """Converts a message's value back. Raises RemoteError if the protocol forbids the value."""
 
 
 def coded(
     codes: Mapping[Member, int | str], *, unknown: str = "", default: Member | None = None
 ) -> Wire:
-    """Return how an enumeration travels; another code is `default`, or the error `unknown`."""
+    """Return the conversion of an enumeration. An unknown code gives `default`, or, without one, a
+    RemoteError with the text `unknown`."""
     members = {code: member for member, code in codes.items()}
 
     def read(code: int | str) -> Member:
@@ -59,7 +60,7 @@ class Wires:
         self._known: dict[Any, Wire] = dict(special or {})
 
     def of(self, kind: Any) -> Wire:
-        """Return how values of a type, or of an annotation, travel."""
+        """Return the conversion of a type or an annotation."""
         if kind not in self._known:
             self._known[kind] = self._resolved(kind)
         return self._known[kind]
@@ -75,7 +76,7 @@ class Wires:
         if (message := _optional(kind)) is not None:
             return _or_none(self.of(message))
         if getattr(kind, "__supertype__", kind) not in _PLAIN:
-            raise TypeError(f"nobody has told how {kind} travels")
+            raise TypeError(f"no conversion is defined for {kind}")
         return Wire()
 
     def _message(self, kind: Any) -> Wire:
@@ -104,7 +105,7 @@ class Wires:
 
 
 def _optional(kind: Any) -> Any:
-    """Return the dataclass of which `kind` is a value or None; None for any other kind."""
+    """Return the dataclass `D` if `kind` is ``D | None``; otherwise None."""
     first, *rest = get_args(kind) or (None,)
     return first if is_dataclass(first) and rest == [NoneType] else None
 

@@ -1,4 +1,4 @@
-"""Length-prefixed frames without I/O: bytes in, whole frames out (after h2's sans-IO style)."""
+"""Length-prefixed frames without I/O: bytes in, complete frames out (in h2's sans-IO style)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _PREFIX_BYTES = 4
 
 
 class FrameError(RemoteError):
-    """An IPC frame that is too long, truncated or not a message of the contract."""
+    """An IPC frame that is too long, truncated or not a message of the protocol."""
 
 
 def encode_frame(body: bytes, *, max_bytes: int = MAX_IPC_FRAME_BYTES) -> bytes:
-    """Return `body` behind its length as a big-endian u32.
+    """Return `body`, prefixed by its length as a big-endian u32.
 
     Raises:
         LocalError: the body is over `max_bytes`.
@@ -26,17 +26,17 @@ def encode_frame(body: bytes, *, max_bytes: int = MAX_IPC_FRAME_BYTES) -> bytes:
 
 
 class FrameDecoder:
-    """Collects received bytes and yields whole frames; holds at most one frame beyond a read."""
+    """Collects received bytes into complete frames; buffers at most one frame and one read."""
 
     def __init__(self, *, max_bytes: int = MAX_IPC_FRAME_BYTES) -> None:
         self._max_bytes = max_bytes
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Add received bytes and return the frames that are now whole.
+        """Add received bytes and return the frames that are now complete.
 
         Raises:
-            FrameError: a length prefix over the cap; the stream cannot be read further. Whole
+            FrameError: a length prefix over the limit; the stream cannot be read further. Complete
                 frames before that prefix are returned, and the next call raises.
         """
         self._buffer += data

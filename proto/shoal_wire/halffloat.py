@@ -12,7 +12,7 @@ _MIN_HALF = -65504.0
 
 
 def pack_halves(values: Sequence[float]) -> bytes:
-    """Pack finite values as half floats; what a half cannot hold is clamped to its range."""
+    """Pack finite values as half floats; values out of range are clamped."""
     clamped = [min(max(value, _MIN_HALF), -_MIN_HALF) for value in values]
     return struct.pack(f"<{len(clamped)}e", *clamped)
 
@@ -35,5 +35,5 @@ def unpack_halves(data: bytes) -> tuple[float, ...]:
 
 @functools.cache
 def _values() -> tuple[float, ...]:
-    """Return the value of each half: shared, one costs a reference and not an object."""
+    """Return the value of every half float, to share: each use costs a reference, not an object."""
     return struct.unpack(f"<{1 << 16}e", struct.pack(f"<{1 << 16}H", *range(1 << 16)))

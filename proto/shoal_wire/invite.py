@@ -1,9 +1,9 @@
-"""An invitation: where a swarm is met, which one it is, perhaps its key, as one word of text.
+"""An invitation: a swarm's digest, addresses at which to join it, and perhaps its key, in one word.
 
     shoal1 + base58(flags, digest of the manifest, [key], peers and their addresses, checksum)
 
-It has letters and digits alone, so that a chat program neither breaks it nor dresses it up. Whoever
-sends it is a stranger: what it may hold is bounded, has one encoding, and names no file.
+It has only letters and digits, so that chat programs neither split nor reformat it. Its sender is
+not trusted: every field is bounded, there is one valid encoding, and it cannot name a file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shoal_wire.types import Digest
 
 MAX_ADDRESSES: Final = 8
 MAX_LINE_CHARS: Final = 1800
-"""Longest line: below what one message of the usual chat programs holds."""
+"""Longest line: shorter than one message of the usual chat programs."""
 SWARM_KEY_BYTES: Final = 32
 
 _NAME: Final = "shoal"
@@ -35,7 +35,7 @@ _TRANSPORT: Final = re.compile(rf"{_HOST}(?:/p2p/[1-9A-Za-z]{{46,64}}/p2p-circui
 
 
 class InviteError(ValueError):
-    """A text that is no usable invitation; one line that repeats none of it."""
+    """A text that is not a usable invitation. The message is one line and quotes none of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Invite:
     addresses: tuple[str, ...]
     """One to eight full multiaddresses, the best first; those of one peer together."""
     private: bool = False
-    """The swarm has a key, whether it is told here or not."""
+    """True if the swarm has a key, whether or not it is included here."""
     swarm_key: bytes | None = None
     """32 bytes."""
 
@@ -56,7 +56,7 @@ def encode_invite(invite: Invite) -> str:
     """Return an invitation as one word.
 
     Raises:
-        InviteError: it holds what no reader takes.
+        InviteError: a field that readers would refuse.
     """
     _check(invite)
     flags = (_PRIVATE if invite.private else 0) | (_HAS_KEY if invite.swarm_key else 0)
@@ -72,10 +72,11 @@ def encode_invite(invite: Invite) -> str:
 
 
 def decode_invite(line: str) -> Invite:
-    """Return what an invitation says; what is wrong with any other text is told.
+    """Parse an invitation.
 
     Raises:
-        InviteError: it is none, of another version, cut, altered or too long.
+        InviteError: the text is no invitation, or one that is of another version, cut, altered or
+            too long.
     """
     if len(line) > MAX_LINE_CHARS:
         raise InviteError(f"this is no invitation: it is over {MAX_LINE_CHARS} characters long")
@@ -99,7 +100,7 @@ def decode_invite(line: str) -> Invite:
 
 
 class _Reader:
-    """Bytes from the front."""
+    """Reads bytes from the front."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -116,7 +117,7 @@ class _Reader:
     def text(self) -> str:
         raw = self.take(self.byte())
         if not raw.isascii():
-            raise InviteError("the invitation holds an address that is none")
+            raise InviteError("the invitation has a malformed address")
         return raw.decode("ascii")
 
     @property
@@ -146,7 +147,7 @@ def _check(invite: Invite) -> None:
         raise InviteError("the invitation names no swarm")
     key = invite.swarm_key
     if key is not None and not (invite.private and len(key) == SWARM_KEY_BYTES):
-        raise InviteError("the invitation holds a key that is none")
+        raise InviteError("the invitation has a malformed key")
     if not 1 <= len(invite.addresses) <= MAX_ADDRESSES:
         raise InviteError(f"an invitation has 1 to {MAX_ADDRESSES} addresses")
     for address in invite.addresses:
@@ -156,7 +157,7 @@ def _check(invite: Invite) -> None:
             or not _TRANSPORT.fullmatch(transport)
             or not is_peer_id_text(peer)
         ):
-            raise InviteError("the invitation holds an address that is none")
+            raise InviteError("the invitation has a malformed address")
 
 
 def _by_peer(addresses: Sequence[str]) -> list[tuple[str, list[str]]]:

@@ -1,4 +1,4 @@
-"""`/shoal/judge/1` and the judge's records to and from bytes, with every bound checked."""
+"""Encodes and decodes `/shoal/judge/1` and the judge's records, and checks every bound."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _REPLIES: OneOf[JudgeReply] = OneOf(
 
 
 class BadAnswerError(RemoteError):
-    """An answer that parses and has a field out of bounds."""
+    """An answer that parses but has a field out of bounds."""
 
 
 def encode_request(request: JudgeRequest) -> bytes:
@@ -85,7 +85,7 @@ def encode_request(request: JudgeRequest) -> bytes:
 
 
 def decode_request(raw: bytes) -> JudgeRequest:
-    """Decode what a peer asks of a judge.
+    """Decode a peer's request to a judge.
 
     Raises:
         BadAnswerError: an answer with a field out of bounds.

@@ -1,4 +1,4 @@
-"""Requests and answers of peers and a judge over `/shoal/judge/1`, as plain values."""
+"""Requests and replies between peers and a judge over `/shoal/judge/1`, as plain values."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ _WallMs = Annotated[int, within(0, _MAX_MS - 1, "time of a record")]
 
 
 class Mode(StrEnum):
-    """A policy's kind of training, by its own word."""
+    """How a policy trains, as it reports itself."""
 
     SWARM = "swarm"
-    """Trains on groups of other nodes too."""
+    """Also trains on groups of other nodes."""
     SILO = "silo"
-    """Trains on its own groups alone."""
+    """Trains only on its own groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChallengeRequest:
-    """A question, please."""
+    """Requests a question."""
 
     swarm_digest: _Digest
     """32 bytes."""
@@ -58,7 +58,7 @@ class ChallengeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChallengeAnswer:
-    """The one answer to a challenge, and what the answerer says of itself."""
+    """The only answer to a challenge, with the answering peer's description of its policy."""
 
     challenge_id: _ChallengeId
     """16 bytes."""
@@ -73,7 +73,7 @@ class ChallengeAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordQuery:
-    """Records above a number, the lowest first."""
+    """Requests records above a number, the lowest first."""
 
     after: Annotated[int, within(0, MAX_SEQUENCE - 1, "number of a record")] = 0
     limit: Annotated[int, within(1, MAX_RECORDS, "limit of records")] = 256
@@ -86,7 +86,7 @@ JudgeRequest = ChallengeRequest | ChallengeAnswer | RecordQuery
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Challenge:
-    """A question with its deadline. Its coordinates come with the record."""
+    """A question with its deadline. Only the record has the task's coordinates."""
 
     challenge_id: _ChallengeId
     """16 bytes."""
@@ -105,7 +105,7 @@ class SealedRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordList:
-    """Envelopes of records; empty where there are no more."""
+    """Envelopes of records; empty if there are no more."""
 
     envelopes: Annotated[
         tuple[Annotated[bytes, bounded_record], ...], sized(0, MAX_RECORDS, "number of records")
@@ -113,13 +113,13 @@ class RecordList:
 
 
 class JudgeRefusalReason(StrEnum):
-    """Why a judge did not do what it was asked."""
+    """Why a judge refused a request."""
 
     BUSY = "busy"
-    """The peer is over a quota, or the judge has too much to do."""
+    """The peer is over a quota, or the judge is overloaded."""
     WRONG_SWARM = "wrong_swarm"
     UNKNOWN_CHALLENGE = "unknown_challenge"
-    """Answered before, of another peer, or never given."""
+    """Answered already, another peer's, or never given."""
     LATE = "late"
     BAD_ANSWER = "bad_answer"
     """A field out of its bounds; the challenge stays open."""

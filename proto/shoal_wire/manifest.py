@@ -1,4 +1,4 @@
-"""The swarm manifest: what peers must agree on. Its digest names the swarm."""
+"""The swarm manifest: the rules that peers must agree on. Its digest identifies the swarm."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ANSWER_FORMATS = ("plain", "tagged")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFamily:
-    """A family of tasks with its configuration, as the manifest states it."""
+    """A task family with its configuration, as in the manifest."""
 
     name: str
     generator: str
@@ -42,7 +42,7 @@ class TaskFamily:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwarmRules:
-    """The agreed caps. Defaults suit small models; each is bounded by `shoal_wire.limits`."""
+    """The agreed limits. Defaults suit small models; `shoal_wire.limits` bounds each."""
 
     min_completions: int = 2
     max_completions: int = 64
@@ -56,11 +56,11 @@ class SwarmRules:
     shard_count: int = 1
     allow_inline_tasks: bool = False
     allowed_peers: tuple[PeerId, ...] = ()
-    """The only peers that may connect, ascending; empty is everybody."""
+    """The only peers that may connect, ascending; empty admits every peer."""
 
     @property
     def max_envelope_bytes(self) -> int:
-        """Largest sealed batch: what does not compress grows by at most a 256th, and a header."""
+        """Largest sealed batch: incompressible data grows by at most 1/256, plus a header."""
         return self.max_batch_bytes + self.max_batch_bytes // 256 + 1024
 
     @property
@@ -82,15 +82,15 @@ class Manifest:
 
     @property
     def short_name(self) -> str:
-        """The digest's first 12 hex digits: how people tell swarms apart."""
+        """The digest's first 12 hex digits, which distinguish swarms for people."""
         return self.digest.hex()[:12]
 
     def topic(self, shard: int) -> str:
-        """Return the gossip topic of `shard`: below shard_count, or one of the tree."""
+        """Return the gossip topic of `shard`: a number below shard_count, or one of the tree."""
         return f"{limits.TOPIC_PREFIX}/{self.digest.hex()}/rollouts/{shard}"
 
     def topics(self) -> tuple[str, ...]:
-        """Return every topic of the swarm, the undivided ones where it divides itself."""
+        """Return every topic of the swarm; for a self-dividing swarm, the undivided one."""
         return tuple(self.topic(shard) for shard in range(self.rules.shard_count))
 
     def shards_of(self, topics: tuple[str, ...]) -> tuple[int, ...]:
@@ -100,17 +100,17 @@ class Manifest:
 
     @property
     def divides(self) -> bool:
-        """True if the swarm's one shard divides itself as its traffic grows."""
+        """True if the swarm's only shard divides itself as traffic grows."""
         return self.rules.shard_count == 1
 
     def path(self, peer_id: str) -> tuple[int, ...]:
-        """Return the shards on any of which `peer_id` may publish, the largest first."""
+        """Return the shards on which `peer_id` may publish, the largest first."""
         if not self.divides:
             return (self.shard_of(peer_id),)
         return _path_of(peer_id)
 
     def is_of(self, peer_id: str, shards: Container[int]) -> bool:
-        """Return whether what `peer_id` publishes belongs to one of `shards`."""
+        """Return whether the batches of `peer_id` belong to one of `shards`."""
         return any(shard in shards for shard in self.path(peer_id))
 
     def shard_of(self, peer_id: str) -> int:
@@ -120,7 +120,7 @@ class Manifest:
         return int.from_bytes(sha256(peer_id.encode())[:8], "big") % self.rules.shard_count
 
 
-# The node looks every second at what each of its peers is subscribed to.
+# The node checks the subscriptions of each of its peers every second.
 @lru_cache(maxsize=limits.KEPT)
 def _shards_of(digest: Digest, most: int, topics: tuple[str, ...]) -> tuple[int, ...]:
     found = []

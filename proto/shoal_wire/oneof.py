@@ -1,4 +1,4 @@
-"""Messages that hold one of several bodies: the requests, and the answers, of a protocol."""
+"""Messages with one of several bodies: the requests, or the replies, of a protocol."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Body = TypeVar("Body")
 
 
 class OneOf(Generic[Body]):
-    """A message that holds one of several bodies, each in the field of its class's message.
+    """A message with one of several bodies, each in the field of its class's message.
 
-    `bodies` is the union of the classes, each named as its message; `bare` tells of those that
-    have none in which field they are. `name` and `empty` are words for errors.
+    `bodies` is the union of the classes, each named like its message; `bare` maps a class without
+    a message to its field. `name` and `empty` are texts for errors.
     """
 
     def __init__(
@@ -41,10 +41,10 @@ class OneOf(Generic[Body]):
         self._writes = {kind: (field, wires.of(kind).write) for kind, field in fields.items()}
         self._reads = {field: wires.of(kind).read for kind, field in fields.items()}
 
-    def encode(self, body: Body, **beside: Any) -> bytes:
-        """Return the bytes of the message around `body`; `beside` are its other fields."""
+    def encode(self, body: Body, **other_fields: Any) -> bytes:
+        """Return the bytes of the message with `body` and its other fields."""
         field, write = self._writes[type(body)]
-        return self._message(**{field: write(body)}, **beside).SerializeToString()
+        return self._message(**{field: write(body)}, **other_fields).SerializeToString()
 
     def decode(self, raw: bytes) -> Body:
         """Return the body in `raw`. Raises RemoteError: as `parse` and `body`."""
@@ -58,7 +58,7 @@ class OneOf(Generic[Body]):
             raise RemoteError(f"{self._name} does not parse") from None
 
     def body(self, message: Any) -> Body:
-        """Return what a message holds. Raises RemoteError: nothing known, or out of bounds."""
+        """Return a message's body. Raises RemoteError: it is unknown, or out of bounds."""
         field = message.WhichOneof(self._oneof)
         if field not in self._reads:
             raise RemoteError(self._empty)

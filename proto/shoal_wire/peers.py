@@ -1,4 +1,4 @@
-"""Peer lists: how a newcomer learns of others (`/shoal/peers/1`)."""
+"""Peer lists: how a newcomer discovers other peers (`/shoal/peers/1`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_ADDRESS_CHARS = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerAddresses:
-    """A peer and the transport addresses it may be at."""
+    """A peer and its candidate transport addresses."""
 
     peer_id: PeerId
     addresses: tuple[str, ...]
@@ -35,10 +35,10 @@ class PeerAddresses:
 
 
 def encode_peer_list(peers: Iterable[PeerAddresses]) -> bytes:
-    """Return a `PeerList` that `decode_peer_list` takes: the first peers that fit its bounds.
+    """Return a `PeerList` that `decode_peer_list` accepts: the first peers within its bounds.
 
-    What a receiver would leave out is left out here, so that no peer's addresses can push the
-    list over its size and take it from everybody else.
+    Entries that a receiver would skip are skipped here, so that no peer's addresses can push the
+    list over its size limit and make it useless.
     """
     entries: list[bytes] = []
     num_bytes = 0
@@ -52,7 +52,7 @@ def encode_peer_list(peers: Iterable[PeerAddresses]) -> bytes:
 
 @lru_cache(maxsize=KEPT)
 def _entry(peer: PeerAddresses) -> bytes:
-    """Return the list of one peer, empty without a plausible address: lists are joined lists."""
+    """Encode a list of one peer; empty without a plausible address. Such lists concatenate."""
     ending = _ending(peer.peer_id)
     addresses = _plausible([address + ending for address in peer.addresses], ending)
     if not (peer.peer_id and addresses):
@@ -64,10 +64,10 @@ def _entry(peer: PeerAddresses) -> bytes:
 
 
 def decode_peer_list(raw: bytes) -> tuple[PeerAddresses, ...]:
-    """Decode a peer list; entries with addresses of the wrong form are left out.
+    """Decode a peer list, and skip entries with malformed addresses.
 
     Raises:
-        RemoteError: not a peer list, or longer than the contract allows.
+        RemoteError: not a peer list, or longer than the protocol allows.
     """
     if len(raw) > MAX_PEER_LIST_BYTES:
         raise RemoteError(f"peer list of {len(raw)} bytes")
@@ -82,12 +82,12 @@ def decode_peer_list(raw: bytes) -> tuple[PeerAddresses, ...]:
 
 
 def encode_peer_query(shards: Iterable[int] = ()) -> bytes:
-    """Return a request for peers, first those of `shards`; empty bytes where none is named."""
+    """Encode a request for peers, those of `shards` preferred; empty bytes without any."""
     return pb.PeerQuery(shards=_plausible_shards(shards)).SerializeToString()
 
 
 def decode_peer_query(raw: bytes) -> tuple[int, ...]:
-    """Return the shards that a request for peers names; at most `MAX_SHARDS_PER_PEER`.
+    """Decode a request for peers to its preferred shards, at most `MAX_SHARDS_PER_PEER`.
 
     Raises:
         RemoteError: not a request for peers.
@@ -102,7 +102,7 @@ def _peer_from_pb(message: pb.PeerAddresses) -> PeerAddresses:
     return _peer(message.peer_id, tuple(message.addresses), tuple(message.shards))
 
 
-# A peer that is asked for peers names the same ones again.
+# A peer names the same peers in each of its replies.
 @lru_cache(maxsize=KEPT)
 def _peer(peer_id: str, addresses: tuple[str, ...], shards: tuple[int, ...]) -> PeerAddresses:
     ending = _ending(peer_id)
@@ -120,7 +120,7 @@ def _plausible_shards(shards: Iterable[int]) -> tuple[int, ...]:
 
 
 def _ending(peer_id: str) -> str:
-    """Return the end that names the peer in each address on the wire."""
+    """Return the suffix of each of a peer's addresses on the wire."""
     return f"/p2p/{peer_id}"
 
 

@@ -1,4 +1,4 @@
-"""Asks another peer how it sees this one (`/shoal/reach/1`)."""
+"""Encodes reachability checks by another peer (`/shoal/reach/1`)."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ _MAX_ADDRESS_CHARS = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReachReply:
-    """The asker as the other side sees it."""
+    """The requesting peer, as the responding peer sees it."""
 
     observed: str
-    """Multiaddress of the asker, without a peer id; empty if unknown."""
+    """Multiaddress of the requesting peer, without a peer id; empty if unknown."""
     wall_ms: int
-    """The answerer's wall clock."""
+    """The responding peer's wall clock, Unix time in milliseconds."""
     open_ports: tuple[int, ...]
-    """The asked ports that accepted a connection."""
+    """The requested ports that accepted a connection."""
     dialled: bool
-    """False if it did not try."""
+    """False if it did not dial at all."""
 
 
 _REPLY = Wires().of(ReachReply)
 
 
 def encode_reach_request(ports: Iterable[int]) -> bytes:
-    """Return a request to be dialled on the first four of `ports`; none asks for no dial."""
+    """Encode a request to be dialled on the first four of `ports`; without ports, for no dial."""
     return pb.ReachRequest(ports=[*ports][:MAX_PORTS]).SerializeToString()
 
 
 def decode_reach_request(raw: bytes) -> tuple[int, ...]:
-    """Return the ports of a request. Raises RemoteError: malformed, too many, no port."""
+    """Decode a request to its ports. Raises RemoteError: malformed, too many, invalid port."""
     try:
         ports = tuple(pb.ReachRequest.FromString(raw).ports)
     except DecodeError:
@@ -56,10 +56,10 @@ def encode_reach_reply(reply: ReachReply) -> bytes:
 
 
 def decode_reach_reply(raw: bytes) -> ReachReply:
-    """Return a reply; an address that no terminal should show is left out.
+    """Decode a reply. An address with unprintable characters is replaced by an empty one.
 
     Raises:
-        RemoteError: it does not parse, or names more ports than can have been asked for.
+        RemoteError: it does not parse, or names more ports than a request may.
     """
     try:
         message = pb.ReachReply.FromString(raw)

@@ -1,4 +1,4 @@
-"""Requests and answers of `/shoal/rollouts/1` to and from protobuf, within fixed bounds."""
+"""Encodes and decodes `/shoal/rollouts/1`, and checks every bound."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REFUSALS = {
     BatchRefusalReason.NOT_HELD: pb.REFUSAL_REASON_NOT_HELD,
     BatchRefusalReason.PENDING: pb.REFUSAL_REASON_PENDING,
 }
-# A reason of a later version says "not now" all the same.
+# A later version's reason also means "not now".
 _WIRES = Wires({BatchRefusalReason: coded(_REFUSALS, default=BatchRefusalReason.BUSY)})
 
 _QUERIES: OneOf[Query] = OneOf(
@@ -39,7 +39,7 @@ _ANSWERS: OneOf[Answer] = OneOf(
 
 
 class RolloutProtocolError(RemoteError):
-    """Bytes that are no request, or no answer, of `/shoal/rollouts/1`."""
+    """Bytes that are not a message of `/shoal/rollouts/1`."""
 
 
 def encode_query(query: Query) -> bytes:
@@ -48,10 +48,10 @@ def encode_query(query: Query) -> bytes:
 
 
 def decode_query(raw: bytes) -> Query:
-    """Return the request in `raw`, every number within its bounds.
+    """Decode a request, and check every bound.
 
     Raises:
-        RolloutProtocolError: not a request that the contract allows.
+        RolloutProtocolError: not a request that the protocol allows.
     """
     return _decode(_QUERIES, raw, max_bytes=MAX_REQUEST_BYTES, too_long="request too long")
 
@@ -62,10 +62,10 @@ def encode_answer(answer: Answer) -> bytes:
 
 
 def decode_answer(raw: bytes) -> Answer:
-    """Return the answer in `raw`.
+    """Decode an answer.
 
     Raises:
-        RolloutProtocolError: not an answer that the contract allows.
+        RolloutProtocolError: not an answer that the protocol allows.
     """
     return _decode(_ANSWERS, raw, max_bytes=MAX_ANSWER_BYTES, too_long="answer too long")
 

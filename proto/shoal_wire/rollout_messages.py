@@ -1,4 +1,4 @@
-"""Requests and answers of peers over `/shoal/rollouts/1`, as plain values."""
+"""Requests and answers between peers over `/shoal/rollouts/1`, as plain values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _Shard = Annotated[int, within(0, MAX_SHARDS - 1, "shard")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentQuery:
-    """Asks for recent batches. Answered by a `Listing`, the newest first."""
+    """Requests recent batches. Answered by a `Listing`, the newest first."""
 
     shards: Annotated[tuple[_Shard, ...], sized(1, MAX_SHARDS_PER_PEER, "number of shards")]
     max_batches: _MaxBatches
@@ -40,13 +40,13 @@ class RecentQuery:
     """Sum of the envelopes' sizes, within what a database's integers hold."""
     max_age_seconds: int
     before: _Before = _NEWEST
-    """A batch of an earlier listing: only what the answerer received before it is listed. Empty
-    for the first listing."""
+    """A batch of an earlier listing: only batches received before it are listed. Empty for the
+    first listing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinceQuery:
-    """A publisher's batches above a number. Answered by a `Listing`, the lowest number first."""
+    """Requests a publisher's batches above a number. Answered by a `Listing`, the lowest first."""
 
     publisher: _Publisher
     after_sequence: Annotated[int, within(0, MAX_SEQUENCE - 1, "after_sequence")]
@@ -55,14 +55,14 @@ class SinceQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeQuery:
-    """Small batches by id. Answered by `Envelopes`: those that are held and fit, in this order."""
+    """Requests small batches by id. Answered by `Envelopes`: those available that fit, in order."""
 
     batch_ids: Annotated[tuple[_BatchId, ...], sized(1, MAX_WHOLE_BATCHES, "number of batch ids")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkQuery:
-    """A piece of one envelope. Answered by a `Chunk`."""
+    """Requests a part of one envelope. Answered by a `Chunk`."""
 
     batch_id: _BatchId
     offset: Annotated[int, within(0, MAX_SEQUENCE - 1, "offset")]
@@ -74,7 +74,7 @@ Query = RecentQuery | SinceQuery | WholeQuery | ChunkQuery
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRef:
-    """A batch that the answerer says it holds: a hint until its envelope is here."""
+    """A batch that a peer claims to have: a hint, until its envelope has arrived."""
 
     batch_id: _BatchId
     publisher: _Publisher
@@ -85,7 +85,7 @@ class BatchRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """Batches that the answerer holds."""
+    """Batches that the peer claims to have."""
 
     batches: Annotated[
         tuple[BatchRef, ...], sized(0, MAX_LISTED_BATCHES, "number of listed batches")
@@ -94,31 +94,31 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelopes:
-    """Whole envelopes, each the exact bytes that travelled."""
+    """Whole envelopes, each with its exact bytes."""
 
     envelopes: Annotated[tuple[_Envelope, ...], sized(0, MAX_WHOLE_BATCHES, "number of envelopes")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """A piece of an envelope of `num_bytes`."""
+    """A part of an envelope of `num_bytes`."""
 
     num_bytes: int
     data: Annotated[bytes, sized(0, MAX_CHUNK_BYTES, "chunk too long")]
 
 
 class BatchRefusalReason(StrEnum):
-    """Why an answer holds nothing."""
+    """Why a request was refused."""
 
     BUSY = "busy"
     NOT_HELD = "not_held"
     PENDING = "pending"
-    """Not held yet: being pulled just now."""
+    """Not available yet: this peer is pulling it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Not now, or not here. No offence."""
+    """Not now, or not here. Refusals do not count against a peer."""
 
     reason: BatchRefusalReason
     retry_after_ms: Annotated[int, at_most(MAX_RETRY_MS)] = 0

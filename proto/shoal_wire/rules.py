@@ -12,11 +12,11 @@ from shoal_wire.types import Completion, Digest, RolloutBatch, RolloutGroup, Sam
 from shoal_wire.verdict import Reason
 
 _ABSURD_FUTURE_MS = 86_400_000
-"""A clock a day ahead is no honest clock error; less than that is ignored, not punished."""
+"""A day ahead is no honest clock error; a smaller difference is ignored, not rejected."""
 
 _MAX_TEMPERATURE = 1000.0
 _MAX_LOGPROB = 1e-3
-"""Log-probabilities are at most 0; a half float's rounding is forgiven."""
+"""Log-probabilities are at most 0, plus a half float's rounding error."""
 
 _HELD_OUT_BELOW = b"\x20"
 """First byte of the digests of held-out questions."""
@@ -56,7 +56,7 @@ def check_batch(batch: RolloutBatch, rules: BatchRules, *, now_ms: int) -> Reaso
 
 
 def check_time(created_ms: int, rules: SwarmRules, now_ms: int) -> Reason | None:
-    """Return why a batch of that time is too old or not yet due; None if it is neither."""
+    """Return why a batch of that time is too old or from the future; None if it is neither."""
     age_ms = now_ms - created_ms
     if age_ms > rules.max_age_seconds * 1000:
         return Reason.TOO_OLD
@@ -91,7 +91,7 @@ def _check_groups(groups: Sequence[RolloutGroup], rules: BatchRules) -> Reason |
     for group in groups:
         reason = _check_completions(group, swarm_rules) or _check_task(group.task, rules)
         if reason in (Reason.UNKNOWN_FAMILY, Reason.OTHER_VERSION):
-            # A reject further on outweighs what would only be ignored.
+            # A later reject takes precedence over an ignore.
             ignored = ignored or reason
         elif reason is not None:
             return reason
@@ -118,20 +118,20 @@ def _check_task(task: Task, rules: BatchRules) -> Reason | None:
 def is_reserved(task: Task) -> bool:
     """Return whether a task's seed is reserved for evaluation; an inline task has none.
 
-    Nobody may share or train on one, or pass@1 would measure memorised answers.
+    No node may publish or train on one; otherwise pass@1 would measure memorised answers.
     """
     return task.inline is None and task.seed < limits.MIN_TRAINING_SEED
 
 
 def is_held_out(question_digest: Digest) -> bool:
-    """Return whether a text, by its digest, is in the eighth of all texts kept for evaluation."""
+    """Return whether a question's digest is in the eighth that is held out for evaluation."""
     return question_digest[:1] < _HELD_OUT_BELOW
 
 
 def _check_inline(task: Task, rules: SwarmRules) -> Reason | None:
     if not rules.allow_inline_tasks or task.inline is None:
         return Reason.BAD_FIELD
-    # Names of other tasks are compared with the manifest's; these are free, so they are bounded.
+    # Other tasks' names must equal the manifest's; these are free, and are therefore bounded.
     for name in (task.family, task.verifier, task.verifier_version):
         reason = _check_name(name)
         if reason is not None:
@@ -151,8 +151,8 @@ def _check_completions(group: RolloutGroup, rules: SwarmRules) -> Reason | None:
 
 
 def check_completion(completion: Completion, rules: SwarmRules) -> str | None:
-    """Return in words why one completion may not be shared, or None. Publishers ask before they
-    share."""
+    """Return as text why one completion may not be published, or None. Publishers check this
+    before they publish."""
     if not completion.text:
         return "it has no text"
     try:

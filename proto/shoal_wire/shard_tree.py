@@ -1,4 +1,4 @@
-"""The shards of a swarm that divides itself: a tree of halves, numbered from its root. Pure.
+"""The shards of a self-dividing swarm: a binary tree, numbered from its root. Pure.
 
             0               depth 0: all publishers
          1     2            depth 1: by the first bit of the hash of a publisher's id
@@ -29,17 +29,16 @@ def first_of(depth: int) -> int:
 
 
 def parent_of(shard: int) -> int:
-    """Return the shard of which `shard` is a half; of the root itself."""
+    """Return the parent of `shard`; the root's is the root."""
     return max(0, (shard - 1) // 2)
 
 
 def lineage(shard: int) -> tuple[int, ...]:
-    """Return `shard` and the shards that hold it, the root last."""
+    """Return `shard` and its ancestors, the root last."""
     return tuple(((shard + 1) >> level) - 1 for level in range(depth_of(shard) + 1))
 
 
 @lru_cache(maxsize=1 << MAX_DEPTH)
 def path_to(bits: int) -> tuple[int, ...]:
-    """Return the shards that hold a hash of which `bits` are the first `MAX_DEPTH` bits: the root
-    first."""
+    """Return the shards, the root first, of a hash whose first `MAX_DEPTH` bits are `bits`."""
     return tuple(first_of(d) + (bits >> (MAX_DEPTH - d)) for d in range(MAX_DEPTH + 1))

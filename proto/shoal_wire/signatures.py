@@ -1,12 +1,13 @@
-"""Ed25519 signatures of others, checked by the quicker of two libraries. Pure.
+"""Verifies Ed25519 signatures with the faster of two libraries. Pure.
 
-    small ─▶ libsodium ── it holds ─────────▶ True
-                 └─ it does not ─▶ OpenSSL ─▶ what OpenSSL says
-    large ───────────────────────▶ OpenSSL
+    small ─▶ libsodium ── valid ─────────▶ True
+                 └─ not valid ─▶ OpenSSL ─▶ OpenSSL's result
+    large ────────────────────▶ OpenSSL
 
-What holds is what OpenSSL says, and both of them recompute R and compare its bytes. libsodium does
-that in two thirds of the time, but refuses keys and points of small order that OpenSSL takes. Peers
-that differ in what holds would blame each other for passing it on, so its refusal is asked about.
+OpenSSL decides which signatures are valid; both libraries recompute R and compare its bytes.
+libsodium takes two thirds of the time, but refuses keys and points of small order that OpenSSL
+accepts. Peers that disagree about validity would penalise each other for forwarding, so libsodium's
+refusals are checked by OpenSSL.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from shoal_wire.keys import KEY_BYTES
 
 _SIGNATURE_BYTES = 2 * KEY_BYTES
 _SMALL_BYTES = 16 * 1024
-"""libsodium hashes more slowly: from twice as much on OpenSSL is the quicker one."""
+"""libsodium hashes more slowly: OpenSSL is faster for messages of twice this size and more."""
 
 
 def signature_holds(signature: bytes, message: bytes, *, public_key: bytes) -> bool:
-    """Return whether `signature` over `message` is that of a raw 32-byte key, which may be none."""
+    """Return whether `signature` over `message` is valid for a raw 32-byte key."""
     if len(public_key) != KEY_BYTES or len(signature) != _SIGNATURE_BYTES:
         return False
     if len(message) <= _SMALL_BYTES and _sodium_holds(signature, message, public_key):

@@ -15,13 +15,13 @@ from shoal_wire.bounds import holding, sized
 from shoal_wire.limits import MAX_COMPLETIONS, SHORT_DIGEST_BYTES
 
 PeerId = NewType("PeerId", str)
-"""A libp2p peer id in base58, as people read it."""
+"""A libp2p peer id in base58."""
 
 GroupId = NewType("GroupId", bytes)
 """16 bytes: digest of a group's content (task coordinates and completions)."""
 
 BatchId = NewType("BatchId", bytes)
-"""32 bytes: SHA-256 of a sealed envelope, the exact bytes that travelled."""
+"""32 bytes: SHA-256 of a sealed envelope's exact bytes."""
 
 Digest = NewType("Digest", bytes)
 """A SHA-256 digest, possibly truncated; the field that holds it states the length."""
@@ -33,12 +33,12 @@ _TokenizerDigest = Annotated[
 
 
 class FinishReason(StrEnum):
-    """Why a completion ended. Text alone cannot tell a finished answer from a cut one."""
+    """Why a completion ended. Text alone does not show whether it was cut off."""
 
     STOP = "stop"
     """The policy emitted its end token."""
     LENGTH = "length"
-    """The token limit cut it."""
+    """It reached the token limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """One answer, as text."""
+    """One completion, as text."""
 
     text: str
     num_tokens: int
@@ -84,7 +84,7 @@ class Completion:
 class _Known:
     """Values computed once from an immutable value.
 
-    No part of the value: not compared, not copied, not on the wire.
+    They are not part of the value: neither compared, nor copied, nor sent.
     """
 
     __slots__ = ("known_bytes", "known_id", "known_weight")
@@ -97,7 +97,7 @@ class _Known:
     """See `shoal_p2p.intake.weight`."""
 
     def note(self, name: str, fact: object) -> None:
-        """Keep a fact for whoever asks next; the value itself stays frozen."""
+        """Cache a computed value; the dataclass itself stays frozen."""
         object.__setattr__(self, name, fact)
 
 
@@ -124,7 +124,7 @@ class PolicyInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """The sampling settings that completions were drawn with."""
+    """The sampling settings of the completions."""
 
     temperature: float
     top_p: float
@@ -148,20 +148,20 @@ class RolloutBatch:
     sampling: SamplingParams
     groups: tuple[RolloutGroup, ...]
     previous_sequence: int = 0
-    """The publisher's batch before this one; 0 where there was none. Shows what was missed."""
+    """The publisher's batch before this one; 0 if there was none. It reveals missed batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedBatch:
-    """A batch whose envelope has been opened: the signature held over these exact bytes."""
+    """A batch whose envelope was opened: its signature is valid for these exact bytes."""
 
     batch_id: BatchId
     publisher: PeerId
     batch: RolloutBatch
     envelope: bytes
-    """The sealed bytes as they travelled, kept so that anyone can verify them later."""
+    """The sealed bytes exactly as received, stored so that anyone can verify them later."""
     delivered_by: PeerId | None = field(default=None, compare=False)
-    """The peer that forwarded or gave it, where that is known. Nobody signed that."""
+    """The peer that delivered it, if known. Unlike the rest, this is not signed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,11 @@
-"""The verdict table: every way in which an input from a peer can be judged, and what follows.
+"""The verdict table: every verdict on an input from a peer, and its consequences.
 
-*Accept* forwards and keeps, *ignore* costs the forwarder nothing, *reject* counts against the
-forwarder and the signer. Overload and faults of our own are always *ignore*
+*Accept* forwards and stores the message, *ignore* does not count against any peer, *reject* counts
+against the forwarder and the signer. Overload and faults of this node are always *ignore*
 (gossipsub v1.1, Extended Validators; lighthouse's `attestation_verification`).
 
-A reason is one row of `Reason`: its verdict, who pays, and what the owner of a node reads. It never
-travels, so that a row may be added, renamed or merged between versions.
+A reason is one row of `Reason`: its verdict, the peers it counts against, and texts for the node's
+owner. Reasons are never sent, so rows may be added, renamed or merged between versions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Outcome(StrEnum):
 
 
 class Sort(StrEnum):
-    """The kind of a refusal, which tells a node's owner about the peer."""
+    """The kind of a refusal: what it shows about the peer."""
 
     BROKEN = "broken"
     HOSTILE = "hostile"
@@ -43,7 +43,7 @@ _DO = {
     ),
     Sort.BUSY: "nothing, if it is rare; if it stays, give the node more of the processor",
 }
-"""Advice to the owner by sort, where a row has none of its own."""
+"""Remedies by sort, for rows without one of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,16 +53,16 @@ class ReasonRow:
     outcome: Outcome
     sort: Sort
     message: str
-    """The finding, in words for the owner of a node."""
+    """The reason as text for the node's owner."""
     remedy: str
-    """Advice to the node's owner."""
+    """What the node's owner can do."""
     heavy: bool = False
-    """A reject that no honest software can produce; it weighs five times as much."""
+    """A reject that no honest software can cause; it counts five times as much."""
     signer_alone: bool = False
-    """A reject that costs whoever passed the message on nothing."""
+    """A reject that does not count against the peer that forwarded the message."""
     ours: bool = False
-    """An ignore for trouble of this node: the message is not marked as seen, so that another copy
-    can still come through."""
+    """An ignore because of a fault of this node: the message is not marked as seen, so that another
+    copy can still be accepted."""
 
 
 def _broken(says: str, do: str = "", *, signer_alone: bool = False) -> ReasonRow:
@@ -131,7 +131,7 @@ class Reason(StrEnum):
     CLAIMS_TO_BE_ME = (
         "claims_to_be_me",
         _broken(
-            "somebody else sent it in this node's name",
+            "another peer sent it in this node's name",
             "if another node runs with a copy of this identity.key, give it one of its own",
         ),
     )
@@ -146,7 +146,7 @@ class Reason(StrEnum):
     )
     WEAK_KEY = (
         "weak_key",
-        _hostile("signed with a key in whose name anybody can sign", signer_alone=True),
+        _hostile("signed with a weak key, for which anyone can sign", signer_alone=True),
     )
     BAD_SIGNATURE = (
         "bad_signature",
@@ -154,7 +154,7 @@ class Reason(StrEnum):
     )
     SIGNER_NOT_SENDER = (
         "signer_not_sender",
-        _hostile("signed by another than it was said to be from"),
+        _hostile("signed by another peer than its claimed sender"),
     )
     OVERSIZE_PAYLOAD = (
         "oversize_payload",
@@ -256,8 +256,8 @@ class Reason(StrEnum):
             ours=True,
         ),
     )
-    TOO_DEAR = (
-        "too_dear",
+    COST_LIMIT = (
+        "cost_limit",
         _ignored(
             Sort.BUSY,
             "its questions took the task worker longer than a message may take",
@@ -278,17 +278,17 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The judgement on one message."""
+    """The verdict on one message."""
 
     outcome: Outcome
     reason: Reason
     heavy: bool = False
-    """A reject that no honest software can produce; it weighs more in the peer's score."""
+    """A reject that no honest software can cause; it counts more in the peer's score."""
     work_s: float = field(default=0.0, compare=False)
-    """Cost of judging it, in seconds by count and not by the clock. No part of the table."""
+    """Validation cost in seconds, estimated from counts, not measured. Not part of the table."""
     family: str = field(default="", compare=False)
-    """The family of its first group, fit to be shown; empty where that was not read. No part of the
-    table."""
+    """The family of its first group, safe to show; empty if it was not read. Not part of the table.
+    """
 
 
 def verdict(reason: Reason) -> Verdict:

@@ -330,7 +330,7 @@ NEED_THE_NODE = frozenset(
         Reason.WRONG_OBJECT,
         Reason.BUSY,
         Reason.WORKER_UNAVAILABLE,
-        Reason.TOO_DEAR,
+        Reason.COST_LIMIT,
         Reason.VALIDATOR_FAULT,
     }
 )

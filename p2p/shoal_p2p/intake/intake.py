@@ -362,7 +362,7 @@ class Intake:
         try:
             return await self._turns.question_digests(tasks, path, is_own=is_own)
         except CostLimitExceeded:
-            raise Rejected(Reason.TOO_DEAR) from None
+            raise Rejected(Reason.COST_LIMIT) from None
         except WorkerUnavailable:
             raise Rejected(Reason.WORKER_UNAVAILABLE) from None
         except UnknownFamily:

@@ -50,7 +50,7 @@ class Cause(StrEnum):
     BROKEN_BACKOFF = "broken_backoff"
     BROKEN_PROMISE = "broken_promise"
     SLOW_READER = "slow_reader"
-    TOO_DEAR = "too_dear"
+    COST_LIMIT = "cost_limit"
     FIRST_DELIVERY = "first_delivery"
 
 
@@ -104,7 +104,7 @@ WEIGHTS: Mapping[Cause, Weight] = {
     # The signer that delivered it pays for what was not judged in 1.8 s, half of it for the
     # questions alone (of an own OpenEnv server or judge: for 180 tasks or more). A slow machine
     # does that, too: the four mild limits together stay above the ban.
-    Cause.TOO_DEAR: Weight(points=-1.0, limit=-7.0),
+    Cause.COST_LIMIT: Weight(points=-1.0, limit=-7.0),
     # The deliverer earns it for what is valid and new here. A guess: a useful hour's worth is gone
     # after a night away.
     Cause.FIRST_DELIVERY: Weight(points=0.05, limit=5.0, half_life_s=3600.0),
@@ -172,9 +172,9 @@ class Scoreboard:
         """Charge what `verdict` costs signer and forwarder; `now` is monotonic seconds."""
         if verdict.outcome is Outcome.ACCEPT:
             self._credit(forwarder, now)
-        if verdict.reason is Reason.TOO_DEAR and forwarder == signer:
+        if verdict.reason is Reason.COST_LIMIT and forwarder == signer:
             # A forwarder may have a faster worker, so it is not charged.
-            self.charge(forwarder, Cause.TOO_DEAR, now)
+            self.charge(forwarder, Cause.COST_LIMIT, now)
         if verdict.outcome is not Outcome.REJECT:
             return
         mild = _MILD.get(verdict.reason)

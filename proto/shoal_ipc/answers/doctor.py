@@ -1,4 +1,4 @@
-"""The doctor's answer: what is wrong with a peer's place in the network, and what says so."""
+"""The doctor's answer: what is wrong with a peer's connection to the network, and the evidence."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from shoal_ipc.answers.peer import JoinAddress, KeyFile, SwarmView
 
 State = Literal["ok", "warn", "bad"]
 GRAVITY: Final[tuple[State, ...]] = ("ok", "warn", "bad")
-"""The states of a finding, the gravest last."""
+"""The states of a finding, the most severe last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     check: str = ""
     state: State = "warn"
     message: str = ""
     remedy: str = ""
-    """The advice; empty where nothing is to be done."""
+    """What to do; empty if there is nothing to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,30 +33,31 @@ class BootstrapSeen:
     """One round trip; None if it is not connected or did not answer."""
     error: str = ""
     remedy: str = ""
-    """The remedy; empty where none is known for certain."""
+    """What to do; empty where no remedy is certain."""
     full_backoff_s: float | None = None
-    """It was full and let this node go, which leaves it alone for so long; None if not."""
+    """Seconds until this node dials it again, after it disconnected for lack of a slot; else None.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullSeen:
-    """This peer had no slot for all who came, lately."""
+    """This peer recently had more newcomers than free slots."""
 
     slots: int = 0
     disconnected: int = 0
-    """Peers that made room, since the start."""
+    """Peers disconnected to free a slot, since the start."""
     refused: int = 0
-    """Newcomers that found no slot, since the start."""
+    """Newcomers refused for lack of a slot, since the start."""
     ago_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutsideSeen:
-    """The word of one peer on this node."""
+    """The report of one peer on this node's reachability."""
 
     peer_id: Name = ""
     observed: str = ""
-    """The address at which it sees this node."""
+    """The address from which it sees this node connect."""
     dialled: bool = False
     reached: bool = False
     """It opened a connection to one of our ports. This means something only if it dialled."""
@@ -77,25 +78,25 @@ class MappingSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReachSeen:
-    """The means by which routers are crossed, and their success."""
+    """Port mapping, hole punching and relays, and how well they work."""
 
     mapping: MappingSeen | None = None
-    """None where no router was asked."""
+    """None if no router was asked."""
     direct_attempts: int = 0
-    """Peers met through a relay to which a direct connection was tried."""
+    """Peers met through a relay to which this node tried a direct connection."""
     direct_successes: int = 0
-    """Peers among the tried that are reached directly since."""
+    """Peers among these that are now connected directly."""
     relayed: int = 0
-    """Connections through a relay, now."""
+    """Open connections through a relay."""
     is_symmetric_nat: bool = False
-    """The router uses another port for each destination (symmetric)."""
+    """True if the router uses another port for each destination (symmetric NAT)."""
     announced: tuple[str, ...] = ()
-    """Addresses that the user has told to others in place of the machine's own."""
+    """Addresses announced to peers in place of the machine's own: the setting `announce`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Everything that the doctor looks at beside the status."""
+    """Everything that the doctor checks in addition to the status."""
 
     listen_addresses: tuple[str, ...] = ()
     """Transport addresses, interfaces spelled out."""
@@ -106,29 +107,29 @@ class Facts:
     mesh_low: int = 0
     """Mesh size below which gossip grafts."""
     clock_limit_ms: int = 0
-    """Most a batch may come from the future before others refuse it."""
+    """How far in the future a batch may be dated before other nodes refuse it."""
     uses_external_groups: bool = False
-    """The trainer is to train on groups of others."""
+    """True if the trainer is to train on groups of other nodes."""
     trainer_error: str = ""
-    """The last words of the latest trainer that failed; empty where none has."""
+    """The last output of the latest trainer that failed; empty if none has."""
     files_open: int = 0
     files_limit: int = 0
     has_network: bool = True
-    """The machine has an address beside loopback's."""
+    """True if the machine has an address other than loopback."""
     reach: ReachSeen = field(default_factory=ReachSeen)
     full: FullSeen | None = None
-    """None where there has been room for everybody lately."""
+    """None if every newcomer recently found a free slot."""
     key: KeyFile | None = None
     """None in a public swarm."""
     addresses: tuple[JoinAddress, ...] = ()
-    """Addresses at which others find this peer and its swarm, the likeliest first."""
+    """Addresses at which other nodes can join this peer's swarm, the likeliest first."""
     allowed_peers: int = 0
-    """Number of peers on the swarm's list; 0 is everybody."""
+    """Number of peers on the swarm's allow list; 0 admits every peer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doctor(Versioned):
-    """Findings about this node's place in the network."""
+    """Findings about this node's connection to the network, and what to do."""
 
     peer_id: Name = ""
     swarm: SwarmView = field(default_factory=SwarmView)

@@ -2,9 +2,9 @@
 
     node: dataclass ──to_json──▶ socket, file ──read──▶ the same: debug, watch, page, metrics
 
-Every field has a default, so that an answer of an older node can be read, and a field that is not
-known is passed over, so that a newer node's can. A value of another type counts as missing. What
-is read is safe to show: no character of it acts, and no text is longer than its bound.
+Every field has a default, so that an older node's answer can be read; unknown fields are skipped,
+so that a newer node's can. A value of another type counts as missing. What was read is safe to
+show: control characters are escaped, and no text is longer than its limit.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ from shoal_base.visible import visible, visible_lines, visible_name
 
 A = TypeVar("A")
 Name = Annotated[str, "name"]
-"""A name that stands beside others: names that differ are shown differently."""
+"""A name shown next to other names: names that differ are shown differently."""
 Lines = Annotated[str, "lines"]
 """A text that may have line breaks."""
 
 MAX_TEXT_CHARS: Final = 64 * 1024
-"""Longest text with lines that is shown, in characters: twice the longest completion of a swarm."""
+"""Longest multi-line text that is shown, in characters: twice a swarm's longest completion."""
 MAX_NAME_CHARS: Final = 4096
-"""Longest other text that is shown, in characters: a line of an error may be long."""
+"""Longest single line that is shown, in characters: that of an error may be long."""
 MAX_ROWS: Final = 65_536
-"""Rows of a list that are read: a node has fewer, whatever it is asked."""
+"""Rows of a list that are read; no answer of a node has more."""
 _CUT: Final = "… (cut)"
 _MISSING: Final = object()
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: it is mixed into types that have some
 class Versioned:
-    """An answer with the version of its keys: of the same version none goes, some may come."""
+    """An answer with the version of its keys. Within a version, keys are only added."""
 
     schema_version: Literal[1] = 1
 
 
 def absent(**about: Any) -> Any:
-    """Return a field that only some peers have: it is None, and not written, where they do not."""
+    """Return a field that only some peers have: None, and left unwritten, in all others."""
     return field(default=None, metadata={"absent": True, **about})
 
 
 def measured(metric: str, help: str, **how: Any) -> Any:
-    """Return a field that Prometheus reads under the name `metric`, with the text `help`.
+    """Return a field that is exported to Prometheus as `metric`, with the HELP text `help`.
 
-    `how` has the `default`, and for a mapping of numbers the `key` that is meant.
+    `how` has the `default` and, for a mapping of numbers, the `key` of the exported one.
     """
     key = how.pop("key", None)
     return field(
@@ -69,7 +69,7 @@ def measured(metric: str, help: str, **how: Any) -> Any:
 
 
 def labelled(label: str, by: str = "", **how: Any) -> Any:
-    """Return a field of rows whose metrics have a label: the row's field `by`, else its key."""
+    """Return a field of rows whose metrics have a label: the row's field `by`, or else its key."""
     return field(**(how or {"default": ()}), metadata={"label": label, "by": by})
 
 
@@ -89,7 +89,7 @@ def to_json(answer: Any) -> Any:
 
 
 def read(kind: type[A], value: object, *, shown: bool = True) -> A:
-    """Return what another process has answered; without `shown` its texts stay as they are."""
+    """Parse another process's answer; without `shown`, texts are not escaped."""
     given = value if isinstance(value, Mapping) else {}
     known = ((name, hint) for name, hint in _hints(cast("Hashable", kind)).items() if name in given)
     found = {name: _value(hint, given[name], shown) for name, hint in known}
@@ -103,7 +103,7 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 
 def _value(hint: Any, value: Any, shown: bool) -> Any:
-    """Return a value as it is read by its type, or _MISSING."""
+    """Return a value parsed as its type, or _MISSING."""
     if hint is str:
         return _text(value, "line" if shown else "")
     if hint in (int, float, bool):

@@ -1,4 +1,4 @@
-"""Answers on what a node's trainer has learnt, and from whom."""
+"""Answers about training: findings on its progress, and statistics by publisher."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shoal_ipc.answers.form import Name, Versioned, labelled, measured
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningFinding:
-    """Something about a trainer's learning that is not as it should be."""
+    """A problem with a trainer's progress."""
 
     check: str = ""
     state: Literal["ok", "warn", "bad"] = "warn"
@@ -23,15 +23,15 @@ class LearningFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learning:
-    """A trainer's judgement of its own learning."""
+    """A trainer's assessment of its own progress."""
 
     state: Literal["", "early", "ok", "warn", "bad"] = ""
-    """Empty where no trainer has said anything."""
+    """Empty if no trainer has reported."""
     message: str = ""
     rounds: int = 0
-    """Rounds that were judged."""
+    """Rounds that were assessed."""
     external_sampled: int | None = None
-    """Groups of others that were looked at in them."""
+    """External groups sampled in these rounds."""
     findings: tuple[LearningFinding, ...] = ()
 
 
@@ -43,43 +43,43 @@ class PublisherStats:
     is_local: bool = False
     model: Name = ""
     groups_seen: int = 0
-    """Groups that rounds had."""
+    """Groups that rounds had, trained on or not."""
     groups_trained: int = measured(
         "shoal_trained_groups_total",
-        "Groups trained on, of the publishers learnt from most.",
+        "Groups trained on, for the publishers with the most signal.",
         default=0,
     )
     signal: float = measured(
         "shoal_abs_advantage_total",
-        "How strongly they changed the weights: the sum of |advantage|.",
+        "Sum of |advantage| over these groups: how strongly they moved the weights.",
         default=0.0,
     )
     reward: float | None = None
-    """Mean of those looked at, by this node's own verifier."""
+    """Mean over `groups_seen`, by this node's own verifier."""
     last_trained_s: float | None = None
-    """Time since a group of it was trained on."""
+    """Seconds since a group of it was last trained on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilyStats:
-    """Own answers to the questions of one task family."""
+    """This node's own completions for one task family."""
 
     name: Name = ""
     groups: int = 0
-    """Own groups; `reward` is over the latest 40, `reward_initial` over the first 40."""
+    """Local groups; `reward` is over the latest 40, `reward_initial` over the first 40."""
     reward: float | None = measured(
-        "shoal_family_reward_mean", "Mean own reward in one task family, lately."
+        "shoal_family_reward_mean", "Mean local reward of one task family's latest 40 groups."
     )
     reward_initial: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastHour:
-    """The last hour, or since the first round: what others brought beside what the node found."""
+    """Local and external groups trained on in the last hour, or since the first round."""
 
     window_s: float = 0.0
     external_signal_share: float | None = measured(
-        "shoal_external_signal_ratio", "Share of the last hour's signal that came from others."
+        "shoal_external_signal_ratio", "Share of the last hour's signal from other nodes."
     )
     groups_local: int = 0
     groups_external: int = 0
@@ -88,13 +88,13 @@ class LastHour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger(Versioned):
-    """Publishers that the trainer has learnt from, and how much."""
+    """Publishers that the trainer has trained on, and how much each contributed."""
 
     at_ms: int = 0
-    """The time of these figures; 0 if it never trained."""
+    """Unix time of these figures, in milliseconds; 0 if it never trained."""
     round: int = 0
-    """The latest round that they include."""
+    """The latest round that the figures include."""
     publishers: tuple[PublisherStats, ...] = labelled("publisher", "peer_id")
-    """The greatest signal first."""
+    """The largest signal first."""
     families: tuple[FamilyStats, ...] = labelled("family", "name")
     last_hour: LastHour = field(default_factory=LastHour)

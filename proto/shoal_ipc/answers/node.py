@@ -1,4 +1,4 @@
-"""Answers of nodes: the peer at a glance, its buffer, its fetching, the latest rollouts."""
+"""Answers of nodes: the status, the replay buffer, fetching, the latest rollouts."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from shoal_ipc.answers.learning import Learning
 from shoal_ipc.answers.peer import CostView, DiskView, Relay, SwarmView, Verdicts, WorkerView
 
 WINDOW: Final = 20
-"""Rounds in a mean of own rewards, and scores in a mean of a judge's; a guess."""
+"""Rounds in a mean of local rewards, and scores in a mean of a judge's; a guess."""
 MAX_ROLLOUTS: Final = 200
-"""Groups in one answer: with their texts some megabytes, which a frame holds."""
+"""Groups in one answer: with their texts, some megabytes, which fit one frame."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxView:
-    """Own batches on their way to others."""
+    """Own batches on their way to other nodes."""
 
     unsent: int = 0
-    """Batches that wait for a peer to send them to."""
+    """Batches that wait for a connected peer."""
     batches_sent: int = 0
     batches_announced: int = 0
-    """Sent batches that were too big to gossip whole."""
+    """Sent batches that were too large to gossip whole."""
     batches_expired: int = 0
-    """Batches that were too old before a peer could take them."""
+    """Batches that became too old before a peer could receive them."""
     batches_postponed: int = 0
-    """Times that the trainer was told to wait, since it makes more than peers take of one node, or
-    the swarm is behind."""
+    """Times that the trainer had to wait: it produces more than peers accept from one node, or
+    delivery in the swarm lags."""
     delivery_lag_s: float = measured(
         "shoal_gossip_delivery_lag_seconds",
-        "How late batches arrive, while this node shares less because of it; else 0.",
+        "Delivery lag of batches while it makes this node publish less; otherwise 0.",
         default=0.0,
     )
 
@@ -40,7 +40,7 @@ class OutboxView:
 class BufferTotals:
     """The replay buffer in numbers."""
 
-    groups: int = measured("shoal_buffer_groups", "Groups of others in the buffer.", default=0)
+    groups: int = measured("shoal_buffer_groups", "External groups in the buffer.", default=0)
     bytes: int = 0
     capacity_groups: int = 0
     capacity_bytes: int = 0
@@ -62,11 +62,11 @@ class Progress:
     round: int | None = None
     done: int = 0
     total: int = 0
-    """Answers done and wanted; 0 of 0 where none are counted."""
+    """Completions finished and planned; both 0 in a phase that has none."""
     elapsed_s: float | None = None
-    """Time in this phase so far."""
+    """Time spent in this phase."""
     remaining_s: float | None = None
-    """Estimated time to its end."""
+    """Estimated time until its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,17 +74,16 @@ class TrainerView:
     """The trainer as the node sees it, and what it reports of itself."""
 
     state: str = ""
-    """`disabled` (`--no-trainer`), `starting`, `loading`, `training`, `waiting` (it ended and is to
-    be restarted), `broken` (it ended too often) or `diverged` (its numbers stay not finite), both
-    with the next try minutes away, `misconfigured`, `paused` (a full disk), `finished` or
-    `stopped`."""
+    """`disabled` (`--no-trainer`), `starting`, `loading`, `training`, `waiting` (it ended and will
+    be restarted), `broken` (it ended too often) or `diverged` (its loss stays non-finite), both
+    retried after minutes, `misconfigured`, `paused` (a full disk), `finished` or `stopped`."""
     pid: int | None = None
     round: int = 0
     reward_local: float | None = measured(
-        "shoal_local_reward_mean", "Mean own reward of the latest 20 rounds."
+        "shoal_local_reward_mean", "Mean local reward of the latest 20 rounds."
     )
     reward_initial: float | None = measured(
-        "shoal_local_reward_initial", "Mean own reward of the first 20 rounds."
+        "shoal_local_reward_initial", "Mean local reward of the first 20 rounds."
     )
     restarts: int = 0
     connected: bool = False
@@ -104,7 +103,7 @@ class TrainerView:
     )
     learning: Learning | None = None
     paused: str | None = None
-    """Why no round is played for now."""
+    """Why no round runs at the moment."""
     phase: str | None = None
     """`loading`, `trying prompts`, `evaluating`, `generating`, `scoring`, `sampling`, `updating`,
     `saving` or `waiting`; None between them."""
@@ -112,18 +111,18 @@ class TrainerView:
     last_exit: int | None = None
     """Exit code of the latest trainer that failed; below 0 the signal."""
     last_error: str | None = None
-    """The line that names the cause."""
+    """The line of its output that names the cause."""
     next_start_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedView:
-    """The answers of the judge that this node asks."""
+    """The scores by the judge that this node asks."""
 
     address: str = ""
     state: str = ""
     judged: int = 0
-    """Answers that it has scored."""
+    """Completions that it has scored."""
     score: float | None = None
     """The latest score."""
     mean_score: float | None = measured(
@@ -147,50 +146,50 @@ class Status(Versioned):
     mesh: dict[str, int] = field(default_factory=dict)
     """Topic to the size of its mesh."""
     is_isolated: bool = False
-    """Nobody is connected."""
+    """True if no peer is connected."""
     disk: DiskView = field(default_factory=DiskView)
     verdicts: Verdicts = field(default_factory=Verdicts)
     relays: tuple[str, ...] = ()
-    """Peers that relay connections to this one."""
+    """Peers through which others can connect to this one."""
     relay: Relay | None = None
     worker: WorkerView = field(default_factory=WorkerView)
     cost: CostView = field(default_factory=CostView)
     role: Literal["bootstrap", "judge"] | None = absent()
     groups_relayed: int | None = absent()
-    """Groups that a bootstrap passed on."""
+    """Groups that a bootstrap forwarded."""
     records: int | None = absent()
-    """Records of a judge, over all its starts."""
+    """Records of a judge, over all its runs."""
     judged: int | None = absent()
-    """Answers that a judge has scored since this start."""
+    """Completions that a judge has scored since this start."""
     open_challenges: int | None = absent()
     """Questions of a judge that wait for an answer."""
     refused: dict[str, int] | None = absent()
     """Requests that a judge refused, by reason."""
     round: int | None = absent(metric="shoal_rounds_total", help="Rounds completed.")
     groups_published: int | None = absent(
-        metric="shoal_published_groups_total", help="Own groups on disk to be shared."
+        metric="shoal_published_groups_total", help="Local groups stored on disk for publishing."
     )
     groups_received: int | None = absent(
-        metric="shoal_received_groups_total", help="Valid groups of others."
+        metric="shoal_received_groups_total", help="Valid groups received from other nodes."
     )
     groups_external_used: int | None = absent(
-        metric="shoal_external_trained_groups_total", help="Groups of others trained on."
+        metric="shoal_external_trained_groups_total", help="External groups trained on."
     )
     outbox: OutboxView | None = absent()
     buffer: BufferTotals | None = absent()
     duplicate_identity: bool | None = absent()
-    """Another node signs with this one's key, or its database was lost."""
+    """True if another node signs with this one's key, or its database was lost."""
     dominant_network: str | None = absent()
-    """One network gives more of what is learnt than it should: a sentence; empty if none does."""
+    """A sentence, if one network contributes too much of the training signal; otherwise empty."""
     intake_waiting: int | None = absent()
-    """Validated batches not yet in the buffer."""
+    """Validated batches that are not in the buffer yet."""
     trainer: TrainerView | None = absent()
     judge: JudgedView | None = absent()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublisherRow:
-    """The groups of one publisher: those in the buffer, and all that came since the start."""
+    """The groups of one publisher: those in the buffer, and all received since the start."""
 
     peer_id: Name = ""
     is_local: bool = False
@@ -199,52 +198,52 @@ class PublisherRow:
     oldest_s: float | None = None
     newest_s: float | None = None
     received: int = 0
-    """Groups that came; for the node itself, groups that it published."""
+    """Groups received; for the node itself, groups published."""
     sampled: int = 0
     """Leases of its groups to the trainer."""
     reward_spread: float | None = None
-    """Mean spread of its verified groups' rewards, best less worst; None before any."""
+    """Mean spread (best minus worst) of its verified groups' rewards; None before the first."""
     weight: float | None = None
-    """Factor on its groups' chance of being drawn."""
+    """Factor on the probability that its groups are sampled."""
     connected: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffer(BufferTotals, Versioned):
-    """The replay buffer by publisher: groups received, waiting and drawn."""
+    """The replay buffer by publisher: groups received, stored and sampled."""
 
     publishers: tuple[PublisherRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch(Versioned):
-    """Batches by the way they came, gaps, and what was given to others."""
+    """Batches by source, gaps in sequences, and requests served to peers."""
 
     batches: dict[str, int] = field(default_factory=dict)
-    """Counted by the way they came: gossip, backfill, gap or pull."""
+    """Counted by source: gossip, backfill, gap or pull."""
     groups: dict[str, int] = field(default_factory=dict)
     bytes_in: dict[str, int] = field(default_factory=dict)
     gaps_open: int = 0
-    """Missing sequence numbers that are being asked for."""
+    """Missing sequence numbers that are being requested."""
     gaps_seen: int = 0
     gaps_filled: int = 0
     """Fetched from a peer."""
     gaps_abandoned: int = 0
     announced: int = 0
-    """Batches too big to gossip whole that were taken up."""
+    """Announced batches (too large to gossip whole) that this node decided to fetch."""
     announced_abandoned: int = 0
     announced_waiting: int = 0
     announced_running: int = 0
     backfill_rounds: int = 0
-    """Rounds of asking peers for recent batches."""
+    """Rounds of requests to peers for recent batches."""
     requests: int = 0
     """All requests to peers."""
     failures: dict[str, int] = field(default_factory=dict)
     """Failed requests, by cause."""
     servable_batches: int = 0
-    """Batches that others can have."""
+    """Batches that peers can fetch from this node."""
     served: dict[str, int] = field(default_factory=dict)
-    """Answers to peers, by kind."""
+    """Replies to peers, by kind of request."""
     refused: dict[str, int] = field(default_factory=dict)
     """Refused requests of peers, by cause."""
     bytes_out: int = 0
@@ -261,21 +260,21 @@ class TurnRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRow:
-    """One answer."""
+    """One completion."""
 
     text: Lines | None = absent()
-    """Left out where it was not asked for."""
+    """Absent if the request did not ask for texts."""
     tokens: int = 0
     finish_reason: str = ""
     reward: float | None = None
     turns: tuple[TurnRow, ...] | None = absent()
-    """The text as a dialogue, where the family is an environment. Its side was replayed by this
-    node; it is missing where that was not possible in time."""
+    """The text as a dialogue, if the family is an environment. This node replayed the
+    environment's messages; absent if that was not possible in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """One group: a question and its answers."""
+    """One group: a question and its completions."""
 
     number: int = 0
     group_id: Name = ""
@@ -291,13 +290,13 @@ class Rollout:
     index: int = 0
     question: Lines | None = None
     expected: Lines | None = absent()
-    """The right answer by this node's own task worker, of a group that was asked for alone."""
+    """The correct answer by this node's own task worker, if only this group was requested."""
     reward: float | None = None
     """Mean, by this node's own verifier; None until a trainer has scored it."""
     used: bool | None = None
-    """The trainer learnt from it; None until it has said."""
+    """True if the trainer trained on it; None until it has reported."""
     skip_reason: str = ""
-    """Why the trainer did not learn from it."""
+    """Why the trainer skipped it."""
     completions: tuple[CompletionRow, ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""Answers that every peer has: who it is, whom it knows, how it is reached, what it refused."""
+"""Answers of every peer: its identity, its peers, its addresses, and what it refused."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class DiskView:
     """The data directory's disk."""
 
     full: bool = False
-    """A write was refused for lack of room, and it is not known that there is some again."""
-    free_bytes: int | None = measured("shoal_disk_free_bytes", "Free bytes on its disk.")
+    """True if the last write failed for lack of space."""
+    free_bytes: int | None = measured("shoal_disk_free_bytes", "Free bytes on that disk.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdicts:
-    """Judgements on messages of others, counted since the start."""
+    """Verdicts on messages of other nodes, counted since the start."""
 
     accept: int | None = measured(
-        "shoal_accepted_messages_total", "Messages of others that were taken."
+        "shoal_accepted_messages_total", "Messages of other nodes that were accepted."
     )
     ignore: dict[str, int] = field(default_factory=dict)
     reject: dict[str, int] = field(default_factory=dict)
@@ -38,14 +38,14 @@ class Verdicts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relay:
-    """The traffic that a relay carries for others."""
+    """The traffic that a relay carries for other peers."""
 
     reservations: int = 0
-    """Peers that this one holds a place for."""
+    """Peers that have a reservation here."""
     circuits: int = 0
     bytes: int = 0
     refused: dict[str, int] = field(default_factory=dict)
-    """Requests by the cause of their refusal."""
+    """Refused requests, by cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +55,9 @@ class WorkerView:
     running: bool = False
     pid: int | None = None
     sandbox: str = ""
-    """The layers that keep it in, and those that this machine does not allow."""
+    """The sandbox layers in force, and those that this machine does not allow."""
     is_sandboxed: bool = False
-    """True if the operating system keeps its code from the user's files and the network."""
+    """True if the operating system denies its code the user's files and the network."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,19 +65,19 @@ class Process:
     """The resources that one process uses."""
 
     cpu: float | None = measured(
-        "shoal_process_cpu_ratio", "Processor time a second, over the last minute: 1 is one core."
+        "shoal_process_cpu_ratio", "CPU seconds per second over the last minute: 1 is one core."
     )
     rss_bytes: int | None = measured(
-        "shoal_process_resident_memory_bytes", "Memory that the process has in use."
+        "shoal_process_resident_memory_bytes", "Resident memory of the process."
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostView:
-    """The resources of the machine that a peer uses."""
+    """The machine's resources that a peer uses."""
 
     window_s: float | None = None
-    """The time over which rates were measured: a minute, or since it was asked before."""
+    """The time over which rates were measured: a minute, or since the previous request."""
     bytes_in: int | None = measured(
         "shoal_network_receive_bytes_total", "Bytes over its sockets since the start."
     )
@@ -88,7 +88,7 @@ class CostView:
     bytes_out_s: float | None = None
     disk_bytes: int | None = measured("shoal_data_dir_bytes", "Bytes in its data directory.")
     processes: dict[str, Process | None] = labelled("process", default_factory=dict)
-    """``node``, ``worker`` and ``trainer``; None where there is none."""
+    """``node``, ``worker`` and ``trainer``; None if it is not running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +103,9 @@ class Connection:
     agent: Name = ""
     topics: tuple[str, ...] = ()
     score: float = 0.0
-    """0 is neutral, below is bad."""
+    """0 is neutral, below 0 is bad."""
     verdicts: dict[str, int] = field(default_factory=dict)
-    """Verdicts on what it signed, by reason."""
+    """Verdicts on messages that it signed, by reason."""
     connected_s: float = 0.0
     bytes_in: int | None = None
     bytes_out: int | None = None
@@ -113,7 +113,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A peer that discovery knows."""
+    """A peer known to discovery."""
 
     address: Name = ""
     kind: str = ""
@@ -127,7 +127,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers(Versioned):
-    """Connections, and the peers that discovery is trying."""
+    """Connections, and the peers that discovery is dialling."""
 
     peers: tuple[Connection, ...] = ()
     targets: tuple[Target, ...] = ()
@@ -135,17 +135,17 @@ class Peers(Versioned):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """The standing of one peer with this node."""
+    """The reputation of one peer with this node."""
 
     peer_id: Name = ""
     score: float = 0.0
     """The sum of its points: at most 0."""
     merit: float = 0.0
-    """0 to 5: orders peers, pays for nothing."""
+    """0 to 5: ranks peers, and offsets no points."""
     points: dict[str, float] = field(default_factory=dict)
     """Counted by cause."""
     sampling_weight: float | None = None
-    """0.01 to 1: the factor on its groups' chance of being drawn."""
+    """0.01 to 1: the factor on the probability that its groups are sampled."""
     reports: float = 0.0
     """Verified groups behind that weight."""
     banned_s: float | None = None
@@ -157,14 +157,14 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores(Versioned):
-    """The standing of every peer with this node, the worst first."""
+    """The reputation of every peer with this node, the worst first."""
 
     scores: tuple[Score, ...] = ()
     refused: dict[str, int] = field(default_factory=dict)
-    """Inbound connections refused before any protocol of ours, by reason: `key_missing` (here),
-    `key_superfluous` (the other has none), `key_differs`, `not_listed`, and limits."""
+    """Inbound connections refused before any protocol of shoal, by reason: `key_missing` (here),
+    `key_superfluous` (the other peer has none), `key_differs`, `not_listed`, and limits."""
     evicted: int = 0
-    """Peers dropped for a newcomer when slots were full."""
+    """Peers disconnected in favour of a newcomer when all slots were taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,25 +175,25 @@ class RefusedCount:
     kind: str = ""
     count: int = measured(
         "shoal_refused_messages_total",
-        "Messages of others that were refused, by reason.",
+        "Messages of other nodes that were refused, by reason.",
         default=0,
     )
     message: str = ""
-    """The finding in words."""
+    """The reason in words."""
     remedy: str = ""
-    """Advice to the node's owner."""
+    """What the node's owner can do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """A refusal, and how often it was the same."""
+    """A refusal, and how often it was repeated."""
 
     at_ms: int = 0
     reason: Name = ""
     kind: str = ""
-    """``reject`` counts against who sent it, ``ignore`` does not."""
+    """``reject`` counts against the sender, ``ignore`` does not."""
     signer: Name = ""
-    """Perhaps only claimed."""
+    """The claimed signer; the claim may be false."""
     forwarder: Name = ""
     family: Name = ""
     count: int = 1
@@ -213,19 +213,19 @@ class Refusals(Versioned):
 
 Whose = Literal["self", "bootstrap", "relay"]
 Scope = Literal["public", "private", "loopback"]
-"""The reach of an address: everybody, its network behind a router, this machine."""
+"""Who can dial an address: every peer, its private network, this machine."""
 Tried = Literal["reached", "untried", "failed"]
 """The result of dialling an address, the best first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinAddress:
-    """One address that leads into the swarm."""
+    """One address by which to join the swarm."""
 
     address: Name = ""
-    """Address with its peer's id."""
+    """A multiaddress that ends in /p2p/ID."""
     via: Whose = "self"
-    """`self`, a `bootstrap` that answers, or a `relay` through which this one is reached."""
+    """The peer at this address: `self`, a `bootstrap` that answers, or a `relay` of this one."""
     scope: Scope = "private"
     """`public`, `private` (the same network only) or `loopback`."""
     dial_result: Tried = "untried"
@@ -239,4 +239,4 @@ class KeyFile:
 
     file: str = ""
     problem: str = ""
-    """Why the file could not be used again; empty if it holds the key in use."""
+    """Why the file could not be read again; empty if it holds the key in use."""

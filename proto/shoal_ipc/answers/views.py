@@ -1,4 +1,4 @@
-"""The views by the word that asks for them, and the type of what each answers.
+"""The debug views by name, and the type of each answer.
 
 The first line of a type's docstring is the view's help; docs/debug.md says more.
 """
@@ -29,6 +29,6 @@ VIEWS: Final = MappingProxyType[str, type[Any]](
 
 
 def help_of(kind: type) -> str:
-    """Return a type's help: its docstring's first line, as it stands in a list."""
+    """Return a view's help: the first line of its type's docstring, for use in a list."""
     line = (kind.__doc__ or "").partition("\n")[0].rstrip(".")
     return line[:1].lower() + line[1:]

@@ -1,4 +1,4 @@
-"""Parts of answers in words, the same in the trainer's log, `debug`, `watch` and the page. Pure."""
+"""Parts of answers as text, the same in the trainer's log, `debug`, `watch` and the page. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from shoal_ipc.answers.node import Progress
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as people say them."""
+    """Format a duration for people: ``2 min 5 s``."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(int(seconds), 60)
@@ -27,6 +27,6 @@ def doing(phase: str, progress: Progress | None) -> str:
 
 
 def short_topic(topic: str) -> str:
-    """Return a topic with the swarm's digest cut to what tells swarms apart."""
+    """Return a topic with the swarm's digest shortened to 12 characters."""
     parts = topic.split("/")
     return "/".join(part[:12] if len(part) == 64 else part for part in parts)

@@ -410,7 +410,7 @@ def test_a_slow_worker_bans_no_honest_peer(seed: int, slowness_s: float, num_pee
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     assert set(seen) <= {
         *(Reason.VALID, Reason.DUPLICATE, Reason.OVER_QUOTA, Reason.BUSY),
-        *(Reason.TOO_DEAR, Reason.WORKER_UNAVAILABLE),
+        *(Reason.COST_LIMIT, Reason.WORKER_UNAVAILABLE),
     }
 
 
