@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -43,36 +43,56 @@ class Tree:
         copy_tree(folder)
         self._times = itertools.count(1)
 
-    def read(self, name: str) -> str:
-        """Return a file's text."""
-        return (self.folder / name).read_text(encoding="utf-8")
+    def read(self, name: str) -> str | None:
+        """Return a file's text; None if there is no such file."""
+        path = self.folder / name
+        return path.read_text(encoding="utf-8") if path.exists() else None
 
-    def write(self, texts: Mapping[str, str]) -> None:
-        """Write files, by name."""
+    def write(self, texts: Mapping[str, str | None]) -> None:
+        """Write files, by name; None removes one."""
         for name, text in texts.items():
             path = self.folder / name
+            if text is None:
+                path.unlink(missing_ok=True)
+                continue
             path.write_text(text, encoding="utf-8")
             # What Python has compiled it knows by the second: two changes may be in one.
             now = next(self._times)
             os.utime(path, (now, now))
 
-    def pages(self) -> list[str]:
-        """Return the names of the documentation's pages."""
-        found = (self.folder / "docs").rglob("*.md")
+    def generated(self) -> list[str]:
+        """Return the names of the files that are generated from the code, or have such parts."""
+        found = [
+            path
+            for pattern in ("docs/**/*.md", "proto/*/v1/*_pb2.py*", "tests/vectors/*.json")
+            for path in self.folder.glob(pattern)
+        ]
         return sorted(path.relative_to(self.folder).as_posix() for path in found)
 
-    def make_tables(self) -> None:
-        """Generate the tables of the pages from the copy's code, as `make tables` does.
+    def generate(self, changed: Iterable[str]) -> None:
+        """Generate what follows from changed files: `make proto`, vectors, `make tables`.
 
-        A change that does not import leaves them as they are: the tests say so.
+        A change that cannot be imported generates nothing, and the tests fail.
         """
-        subprocess.run(
-            [sys.executable, str(self.folder / "docs/site/tables.py")],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            check=False,
-        )
+        names = sorted(changed)
+        commands = [
+            ["-m", "grpc_tools.protoc", "-Iproto", "--python_out=proto", "--pyi_out=proto", name]
+            for name in names
+            if name.endswith(".proto")
+        ]
+        commands += [
+            ["-m", name.removesuffix(".py").replace("/", ".")]
+            for name in names
+            if name.endswith("_golden.py")
+        ]
+        for words in (*commands, ["docs/site/tables.py"]):
+            subprocess.run(
+                [sys.executable, *words],
+                cwd=self.folder,
+                env=self.environment,
+                capture_output=True,
+                check=False,
+            )
 
     @property
     def environment(self) -> dict[str, str]:
