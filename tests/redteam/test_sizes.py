@@ -39,5 +39,5 @@ def test_what_is_held_twice_counts_once() -> None:
 def test_the_node_s_own_classes_are_walked() -> None:
     buckets: KeyedBuckets[str] = KeyedBuckets(Rate(burst=1, per_second=1))
     for name in map(str, range(20)):
-        buckets.of(name, 0.0)
+        buckets.get(name, 0.0)
     assert sum(place.entries for place in held_by({"node": buckets}).values()) >= 20

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from shoal_base.bounded import BoundedDict
 from shoal_p2p.buffer.types import BufferEntry, BufferLimits, DropCause
-from shoal_p2p.fair import PASSED_ON, SIGNED, Path
+from shoal_p2p.fair import FORWARDED, PUBLISHED, ShareKey
 from shoal_p2p.fair.containers import LazyHeap
-from shoal_p2p.fair.shares import Place, ShareTree
+from shoal_p2p.fair.quota import HierarchicalQuota, QuotaEntry
 from shoal_wire.types import GroupId, PeerId
 
 WeightOf = Callable[[PeerId, str], float]
@@ -27,9 +27,9 @@ def alike(_publisher: PeerId, _source: str) -> float:
     return 1.0
 
 
-def path_of(entry: BufferEntry) -> Path:
+def share_key_of(entry: BufferEntry) -> ShareKey:
     """Return what a group shares room and draws by: its network, side, connection, publisher."""
-    side = SIGNED if entry.by_publisher else PASSED_ON
+    side = PUBLISHED if entry.by_publisher else FORWARDED
     return (entry.network, side, entry.connection, str(entry.group.publisher))
 
 
@@ -58,8 +58,8 @@ class Slot:
     def __init__(self, entry: BufferEntry) -> None:
         group_id, size, since = entry.group.group_id, entry.num_bytes, entry.received_at
         self.entry = entry
-        self.by_share = Place(path_of(entry), group_id, size, since)
-        self.by_publisher = Place((str(entry.group.publisher),), group_id, size, since)
+        self.by_share = QuotaEntry(share_key_of(entry), group_id, size, since)
+        self.by_publisher = QuotaEntry((str(entry.group.publisher),), group_id, size, since)
 
     @property
     def is_ready(self) -> bool:
@@ -74,8 +74,8 @@ class GroupPool:
         self.limits = limits
         self.slots: dict[GroupId, Slot] = {}
         """Slots in the order of their arrival."""
-        self.shares: ShareTree[GroupId] = ShareTree()
-        self.publishers: ShareTree[GroupId] = ShareTree()
+        self.shares: HierarchicalQuota[GroupId] = HierarchicalQuota()
+        self.publishers: HierarchicalQuota[GroupId] = HierarchicalQuota()
         self.counters: BoundedDict[PeerId, Counters] = BoundedDict(limits.max_publishers)
         self._oldest: LazyHeap[GroupId] = LazyHeap()
 
@@ -135,8 +135,8 @@ class GroupPool:
     def make_room(self, entry: BufferEntry) -> list[tuple[Slot, DropCause]] | None:
         """Remove what `entry` displaces and return it; None, with nothing changed, if too little.
 
-        At its own quota a publisher displaces its own oldest. In a full pool `ShareTree` says
-        whose share is exceeded: so who floods displaces only itself, under whatever names.
+        At its own quota a publisher displaces its own oldest. In a full pool `HierarchicalQuota`
+        says whose share is exceeded: so who floods displaces only itself, under whatever names.
         """
         victims: list[tuple[Slot, DropCause]] = []
         while (needed := self._lacking(entry)) is not None:
@@ -152,10 +152,10 @@ class GroupPool:
             del self.slots[slot.by_share.item]
         return victims
 
-    def _lacking(self, entry: BufferEntry) -> tuple[DropCause, Place[GroupId] | None] | None:
+    def _lacking(self, entry: BufferEntry) -> tuple[DropCause, QuotaEntry[GroupId] | None] | None:
         """Return what must go next for `entry` to fit, None once it fits."""
         limits, publishers = self.limits, self.publishers
-        own, size = publishers.at((str(entry.group.publisher),)), entry.num_bytes
+        own, size = publishers.leaf((str(entry.group.publisher),)), entry.num_bytes
         if own is not None and (
             own.count + 1 > limits.max_groups_per_publisher
             or own.size + size > limits.max_bytes_per_publisher
@@ -164,7 +164,7 @@ class GroupPool:
         lacks_groups = len(self.shares) + 1 > limits.max_groups
         if not lacks_groups and self.num_bytes + size <= limits.max_bytes:
             return None
-        victim = self.shares.victim(path_of(entry), size, by_size=not lacks_groups)
+        victim = self.shares.pick_eviction(share_key_of(entry), size, by_size=not lacks_groups)
         return DropCause.EVICTED_BY_CAPACITY, victim
 
     def ready_publishers(self) -> Iterator[PeerId]:
@@ -179,10 +179,12 @@ class GroupPool:
         Each way by `weight_of` its publisher; None where there is none of positive weight.
         """
         tree = self.shares if by_shares else self.publishers
-        place = tree.draw(rng, lambda path: weight_of(PeerId(path[-1]), _source_in(path)))
+        place = tree.sample(
+            rng, lambda share_key: weight_of(PeerId(share_key[-1]), _source_in(share_key))
+        )
         return None if place is None else self.slots[place.item]
 
 
-def _source_in(path: Path) -> str:
+def _source_in(share_key: ShareKey) -> str:
     """Return `source_of` the groups at the end of a path."""
-    return path[0] if len(path) > 1 and path[1] == SIGNED else ""
+    return share_key[0] if len(share_key) > 1 and share_key[1] == PUBLISHED else ""

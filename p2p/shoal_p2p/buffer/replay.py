@@ -69,7 +69,7 @@ class ReplayBuffer:
         """Offer a group. Idempotent by group id; a refused group changes only the counters.
 
         In a full pool it displaces the oldest unleased group of whoever exceeds its share most: by
-        network first, and by name last (`shoal_p2p.fair.shares`); at its own quota, its publisher's
+        network first, and by name last (`shoal_p2p.fair.quota`); at its own quota, its publisher's
         oldest. Groups too old are dropped first.
         """
         self.expire(now)

@@ -7,7 +7,7 @@ import heapq
 from shoal_ipc.answers.node import PublisherRow
 from shoal_p2p.buffer.own import OwnGroups
 from shoal_p2p.buffer.pool import Counters, GroupPool
-from shoal_p2p.fair.shares import Leaf
+from shoal_p2p.fair.quota import Leaf
 from shoal_wire.types import GroupId, PeerId
 
 

@@ -1,24 +1,25 @@
-"""The fairness kit: who is served, kept or drawn when there is not enough for everybody.
+"""Fair sharing of limited resources: slots, turns and rates.
 
-    ShareTree    who holds what: what a newcomer displaces, and fair draws
-    FairQueue    who waits: the next is one of whoever has had least
-    PathBuckets  who may do how much: rate limits by network and by name
-    SpareRate    one rate for all networks, of which something is always left over
+    HierarchicalQuota    bounded storage: picks what is evicted, and samples fairly
+    FairQueue            a waiting queue that serves the least-served first
+    HierarchicalBuckets  rate limits by network and by identity
+    AdaptiveRateLimit    one rate for all networks, part of which always stays free
 
-Names cost nothing and networks do, so everything here goes by a path, the widest part first:
+Identities are free and IP networks are not, so quotas are hierarchical. A share key names the
+levels, the widest first:
 
-    network ─▶ side: what its peers signed, or what they passed on ─▶ name
+    network ─▶ origin: published by the peer, or forwarded ─▶ identity
 
-At each step all share alike, so any number of names on one network gets what that network would get
-with one name.  The side stands below the network because a peer chooses it: above it, a network
-that is alone on its side would have half of everything.  A priority that this node itself gives,
-as to a peer that has failed it lately, may stand above the network.
+The children of each level share equally, so any number of identities on one network gets what that
+network would get with one. The origin stands below the network because a peer chooses it: above,
+a network alone on its origin would get half of everything. A priority that this node assigns, such
+as for peers with recent failures, may stand above the network.
 
-docs/decisions.md says what else was tried.  All of it is pure but `limiter`.
+docs/decisions.md lists the alternatives that were tried. All modules except `limiter` are pure.
 """
 
-Path = tuple[str, ...]
-"""The parties that something counts for, the widest first: (network, …, name)."""
+ShareKey = tuple[str, ...]
+"""The levels that a quota counts, the widest first: (network, …, identity)."""
 
-SIGNED, PASSED_ON = "signed", "passed on"
-"""The sides of a network."""
+PUBLISHED, FORWARDED = "published", "forwarded"
+"""Origins below a network: a peer's own message, or one that it relays."""

@@ -1,7 +1,7 @@
-"""A heap with removal and a set that one can draw from.
+"""A heap with removal, and a set with random sampling.
 
-Pure and deterministic: their order follows from the calls alone. What has been removed leaves
-stale items behind in a heap, which hold numbers only, never the thing itself.
+Pure and deterministic: the order depends on the calls alone. A removal leaves stale entries in the
+heap; they hold serial numbers, never the removed object.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 _SLACK = 8
-"""Stale heap items tolerated beside as many as there are live ones."""
+"""Stale heap entries tolerated in addition to one for each live key."""
 
 
 class LazyHeap(Generic[K]):
-    """A min-heap of keys whose priority may change or that may leave.
+    """A min-heap whose keys can be removed and can change their priority.
 
-    Every call is O(log n) amortised. Among equal priorities the key put first comes first.
+    Every call is O(log n) amortised. Equal priorities keep the order of insertion.
     """
 
     __slots__ = ("_heap", "_keys", "_serial", "_serials")
@@ -35,7 +35,7 @@ class LazyHeap(Generic[K]):
         return len(self._keys)
 
     def put(self, key: K, priority: float) -> None:
-        """Add `key`, or give it a new priority."""
+        """Add `key`, or change its priority."""
         self.discard(key)
         serial = self._serial = self._serial + 1
         self._serials[key] = serial
@@ -46,13 +46,13 @@ class LazyHeap(Generic[K]):
             self._heap = sorted(item for item in self._heap if item[1] in self._keys)
 
     def discard(self, key: K) -> None:
-        """Remove `key` if it is there."""
+        """Remove `key` if present."""
         serial = self._serials.pop(key, None)
         if serial is not None:
             del self._keys[serial]
 
     def peek(self) -> K | None:
-        """Return the key of least priority, None when empty."""
+        """Return the key with the lowest priority, None if empty."""
         heap, keys = self._heap, self._keys
         while heap:
             serial = heap[0][1]
@@ -62,12 +62,12 @@ class LazyHeap(Generic[K]):
         return None
 
     def least(self) -> float | None:
-        """Return the least priority, None when empty."""
+        """Return the lowest priority, None if empty."""
         return None if self.peek() is None else self._heap[0][0]
 
 
-class DrawSet(Generic[K]):
-    """A set from which a member can be drawn uniformly; every call is O(1)."""
+class RandomSet(Generic[K]):
+    """A set with uniform random sampling; every call is O(1)."""
 
     __slots__ = ("_members", "_place")
 
@@ -82,13 +82,13 @@ class DrawSet(Generic[K]):
         return iter(self._members)
 
     def add(self, member: K) -> None:
-        """Add a member that may be there already."""
+        """Add a member; no effect if it is present."""
         if member not in self._place:
             self._place[member] = len(self._members)
             self._members.append(member)
 
     def discard(self, member: K) -> None:
-        """Remove `member` if it is there; the last member takes its place."""
+        """Remove `member` if present; the last member takes its position."""
         place = self._place.pop(member, None)
         if place is None:
             return
@@ -97,7 +97,7 @@ class DrawSet(Generic[K]):
             self._members[place] = last
             self._place[last] = place
 
-    def draw(self, rng: random.Random) -> K:
-        """Return a uniformly drawn member; the set must not be empty."""
+    def sample(self, rng: random.Random) -> K:
+        """Return a uniformly sampled member; the set must not be empty."""
         # Twice as fast as randrange; the bias is below one in 2**40 for any set in memory.
         return self._members[int(rng.random() * len(self._members))]

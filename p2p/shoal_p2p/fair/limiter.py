@@ -1,66 +1,70 @@
-"""Serves a bounded number of tasks at once, and queues the others fairly (`FairQueue`)."""
+"""A fair capacity limiter: a bounded number of tasks run, the others wait in a `FairQueue`."""
 
 from __future__ import annotations
 
 import trio
 
-from shoal_p2p.fair import Path
+from shoal_p2p.fair import ShareKey
 from shoal_p2p.fair.queue import FairQueue
 
 
 class FairLimiter:
-    """Admits at most `num_seats` at once; the next is one of those that hold fewest.
+    """A `trio.CapacityLimiter` that serves share keys fairly.
 
-    Who waits is bounded by who asks.
+    At most `num_slots` slots are in use; the next one is given to a waiting key that holds the
+    fewest. The caller bounds the number of waiting tasks.
+
+        async with limiter.seat((network, peer_id)):
+            await validate(message)
     """
 
-    def __init__(self, num_seats: int) -> None:
-        self._num_free = num_seats
+    def __init__(self, num_slots: int) -> None:
+        self._num_free = num_slots
         self._waiting: FairQueue[trio.Event] = FairQueue()
 
-    def seat(self, path: Path) -> Seat:
-        """Return what holds a seat while it is open; it waits only where none is free."""
-        return Seat(self, path)
+    def slot(self, share_key: ShareKey) -> LimiterSlot:
+        """Return a context manager that holds a slot. Entering it waits if no slot is free."""
+        return LimiterSlot(self, share_key)
 
-    async def take(self, path: Path) -> None:
-        """Take a seat, which is given back; waits, and lets others run, only where none is free."""
+    async def acquire(self, share_key: ShareKey) -> None:
+        """Acquire a slot; a checkpoint only if none is free."""
         if self._num_free:
             self._num_free -= 1
-            self._waiting.hold(path)
+            self._waiting.reserve(share_key)
             return
-        given = trio.Event()
-        self._waiting.add(path, given)
+        granted = trio.Event()
+        self._waiting.add(share_key, granted)
         try:
-            await given.wait()
+            await granted.wait()
         except trio.Cancelled:
-            if not self._waiting.discard(path, given):
-                self.give_back(path)
+            if not self._waiting.discard(share_key, granted):
+                self.release(share_key)
             raise
 
-    def give_back(self, path: Path) -> None:
-        """Give a seat that was taken to who is next."""
-        # Before it is released: of equals whoever gives a seat back is served last.
-        found = self._waiting.take()
-        self._waiting.release(path)
+    def release(self, share_key: ShareKey) -> None:
+        """Release a slot and pass it to the next waiting task."""
+        # Popped before the release, so that among equals the releasing key is served last.
+        found = self._waiting.pop()
+        self._waiting.release(share_key)
         if found is None:
             self._num_free += 1
             return
-        heir, given = found
-        self._waiting.hold(heir)
-        given.set()
+        next_key, granted = found
+        self._waiting.reserve(next_key)
+        granted.set()
 
 
-class Seat:
-    """Holds a seat while it is open. A class, not a generator: one is made for every message."""
+class LimiterSlot:
+    """Holds one slot. A class, not a generator: one is created for every message."""
 
     __slots__ = ("_limiter", "_path")
 
-    def __init__(self, limiter: FairLimiter, path: Path) -> None:
+    def __init__(self, limiter: FairLimiter, share_key: ShareKey) -> None:
         self._limiter = limiter
-        self._path = path
+        self._path = share_key
 
     async def __aenter__(self) -> None:
-        await self._limiter.take(self._path)
+        await self._limiter.acquire(self._path)
 
     async def __aexit__(self, *_exception: object) -> None:
-        self._limiter.give_back(self._path)
+        self._limiter.release(self._path)

@@ -1,15 +1,15 @@
-"""Items that wait, by path: the next is one of whoever has had least. Pure.
+"""A fair queue by share key: the least-served key is next. Pure.
 
-    add ─▶ network ─▶ … ─▶ name ─▶ items, first come first served
-    take ◀─ on each level the child that has had least, and of several the longest waiting
+    add ─▶ network ─▶ … ─▶ identity ─▶ items, first in, first out
+    pop ◀─ on each level the child with the least usage; among equals the longest waiting
 
-What a path has had is counted in two ways, which go together:
+The usage of a key is the sum of two amounts:
 
-- `hold` and `release`: what it has *now*, as seats.  Nothing is left of it once given back.
-- `pay`: what it has *used up*, as seconds of a worker.  Who comes, or comes back, starts where the
-  others are by now: waiting saves nothing up, and a debt is worked off while others are served.
+- `reserve` and `release`: what it holds *now*, such as slots. Nothing remains after the release.
+- `charge`: what it has *consumed*, such as worker seconds. A key that arrives or returns starts at
+  the level of the others: waiting saves nothing up, and a debt shrinks while others are served.
 
-So of n networks that always want more, each gets 1/n, under however many names.
+With n networks that always want more, each gets 1/n, whatever the number of identities.
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from shoal_base.bounded import REMEMBERED
-from shoal_p2p.fair import Path
+from shoal_p2p.fair import ShareKey
 
 T = TypeVar("T")
 
 
 class _QueueNode(Generic[T]):
-    __slots__ = ("children", "clock", "held", "items", "num_waiting", "paid", "waiting")
+    __slots__ = ("charged", "children", "clock", "items", "num_waiting", "reserved", "waiting")
 
-    def __init__(self, paid: float = 0.0) -> None:
-        self.held = 0.0
-        self.paid = paid
+    def __init__(self, charged: float = 0.0) -> None:
+        self.reserved = 0.0
+        self.charged = charged
         self.clock = 0.0
-        """Cost that the child served last had paid before: a newcomer starts there."""
+        """Charge of the child served last, before that service: new children start there."""
         self.children: dict[str, _QueueNode[T]] = {}
         self.waiting: dict[str, None] = {}
-        """Children with waiting items, the longest waiting first."""
+        """Children with waiting items, longest waiting first."""
         self.items: deque[T] = deque()
         self.num_waiting = 0
 
     @property
-    def had(self) -> float:
-        return self.held + self.paid
+    def usage(self) -> float:
+        return self.reserved + self.charged
 
     @property
     def is_idle(self) -> bool:
-        return not (self.num_waiting or self.held)
+        return not (self.num_waiting or self.reserved)
 
     def forget_debts(self) -> None:
-        """Forget the children that owe nothing any more, or else those that have owed longest."""
+        """Drop idle children without debt; above the bound also the oldest debtors."""
         idle = [key for key, child in self.children.items() if child.is_idle]
         for key in idle:
-            if self.children[key].paid <= self.clock or len(self.children) > REMEMBERED:
+            if self.children[key].charged <= self.clock or len(self.children) > REMEMBERED:
                 del self.children[key]
 
 
 class FairQueue(Generic[T]):
-    """Waiting items by path. Calls are O(children) on each level of a path."""
+    """Waiting items by share key. Calls are O(children) on each level of a key."""
 
     def __init__(self) -> None:
         self._root: _QueueNode[T] = _QueueNode()
@@ -67,14 +67,14 @@ class FairQueue(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return self._items(self._root)
 
-    def add(self, path: Path, item: T, *, first: bool = False) -> None:
-        """Let an item wait, behind what waits on its path; `first` goes on where it was."""
+    def add(self, share_key: ShareKey, item: T, *, first: bool = False) -> None:
+        """Add an item at the end of its key's line, with `first` at the front, to resume it."""
         node = self._root
         node.num_waiting += 1
-        for key in path:
+        for key in share_key:
             child = self._child(node, key)
             if not child.num_waiting:
-                child.paid = max(child.paid, node.clock)
+                child.charged = max(child.charged, node.clock)
                 node.waiting[key] = None
             child.num_waiting += 1
             node = child
@@ -83,48 +83,48 @@ class FairQueue(Generic[T]):
         else:
             node.items.append(item)
 
-    def discard(self, path: Path, item: T) -> bool:
-        """Let an item wait no more; return whether it did."""
-        nodes = self._nodes(path)
+    def discard(self, share_key: ShareKey, item: T) -> bool:
+        """Remove a waiting item; return whether it was present."""
+        nodes = self._nodes(share_key)
         if nodes is None or item not in nodes[-1].items:
             return False
         nodes[-1].items.remove(item)
-        self._left(path, nodes, is_served=False)
+        self._on_removed(share_key, nodes, is_served=False)
         return True
 
-    def take(self, fits: Callable[[T], bool] = lambda _item: True) -> tuple[Path, T] | None:
-        """Take out and return what is next, with its path; of what `fits`, None if nothing does."""
+    def pop(self, fits: Callable[[T], bool] = lambda _item: True) -> tuple[ShareKey, T] | None:
+        """Remove and return the next item for which `fits` is true, with its key, or None."""
         found = self._next(self._root, (), fits)
         if found is not None:
-            path, item = found
-            nodes = self._nodes(path)
+            share_key, item = found
+            nodes = self._nodes(share_key)
             assert nodes is not None
             nodes[-1].items.remove(item)
             for parent, node in itertools.pairwise(nodes):
-                parent.clock = max(parent.clock, node.paid)
-            self._left(path, nodes, is_served=True)
+                parent.clock = max(parent.clock, node.charged)
+            self._on_removed(share_key, nodes, is_served=True)
         return found
 
-    def hold(self, path: Path, amount: float = 1.0, *, skip: int = 0) -> None:
-        """Count what a path has until it is released; its first `skip` parts have none of it."""
+    def reserve(self, share_key: ShareKey, amount: float = 1.0, *, skip: int = 0) -> None:
+        """Count `amount` for a key until it is released, except on its first `skip` levels."""
         node = self._root
-        for depth, key in enumerate(path):
+        for depth, key in enumerate(share_key):
             node = self._child(node, key)
-            node.held += amount if depth >= skip else 0.0
+            node.reserved += amount if depth >= skip else 0.0
 
-    def release(self, path: Path, amount: float = 1.0, *, skip: int = 0) -> None:
-        """Count what a path has given back, as it was held."""
-        self.hold(path, -amount, skip=skip)
-        nodes = self._nodes(path)
+    def release(self, share_key: ShareKey, amount: float = 1.0, *, skip: int = 0) -> None:
+        """Release an amount that was reserved with the same arguments."""
+        self.reserve(share_key, -amount, skip=skip)
+        nodes = self._nodes(share_key)
         assert nodes is not None
-        self._tidy(path, nodes)
+        self._prune(share_key, nodes)
 
-    def pay(self, path: Path, amount: float) -> None:
-        """Count what a path has used up: it is the others' turn until they have had as much."""
+    def charge(self, share_key: ShareKey, amount: float) -> None:
+        """Count consumption: other keys are served until they have consumed as much."""
         node = self._root
-        for key in path:
+        for key in share_key:
             node = self._child(node, key)
-            node.paid += amount
+            node.charged += amount
 
     # Inside
 
@@ -135,9 +135,9 @@ class FairQueue(Generic[T]):
             child = node.children[key] = _QueueNode(node.clock)
         return child
 
-    def _nodes(self, path: Path) -> list[_QueueNode[T]] | None:
+    def _nodes(self, share_key: ShareKey) -> list[_QueueNode[T]] | None:
         nodes = [self._root]
-        for key in path:
+        for key in share_key:
             child = nodes[-1].children.get(key)
             if child is None:
                 return None
@@ -145,34 +145,36 @@ class FairQueue(Generic[T]):
         return nodes
 
     def _next(
-        self, node: _QueueNode[T], path: Path, fits: Callable[[T], bool]
-    ) -> tuple[Path, T] | None:
+        self, node: _QueueNode[T], share_key: ShareKey, fits: Callable[[T], bool]
+    ) -> tuple[ShareKey, T] | None:
         for item in node.items:
             if fits(item):
-                return path, item
-        for key in sorted(node.waiting, key=lambda key: node.children[key].had):
-            found = self._next(node.children[key], (*path, key), fits)
+                return share_key, item
+        for key in sorted(node.waiting, key=lambda key: node.children[key].usage):
+            found = self._next(node.children[key], (*share_key, key), fits)
             if found is not None:
                 return found
         return None
 
-    def _left(self, path: Path, nodes: list[_QueueNode[T]], *, is_served: bool) -> None:
-        """Count an item that waits no more; who was served waits behind its equals."""
+    def _on_removed(
+        self, share_key: ShareKey, nodes: list[_QueueNode[T]], *, is_served: bool
+    ) -> None:
+        """Update the counts after a removal; a served key moves behind its equals."""
         nodes[0].num_waiting -= 1
-        for key, (parent, node) in zip(path, itertools.pairwise(nodes), strict=True):
+        for key, (parent, node) in zip(share_key, itertools.pairwise(nodes), strict=True):
             node.num_waiting -= 1
             if is_served or not node.num_waiting:
                 del parent.waiting[key]
             if is_served and node.num_waiting:
                 parent.waiting[key] = None
-        self._tidy(path, nodes)
+        self._prune(share_key, nodes)
 
-    def _tidy(self, path: Path, nodes: list[_QueueNode[T]]) -> None:
-        """Forget whoever waits for nothing and owes nothing, and some debts if they are many."""
+    def _prune(self, share_key: ShareKey, nodes: list[_QueueNode[T]]) -> None:
+        """Drop idle nodes without debt, and the oldest debts if there are too many."""
         for key, (parent, node) in reversed(
-            list(zip(path, itertools.pairwise(nodes), strict=True))
+            list(zip(share_key, itertools.pairwise(nodes), strict=True))
         ):
-            if node.is_idle and node.paid <= parent.clock:
+            if node.is_idle and node.charged <= parent.clock:
                 del parent.children[key]
             if len(parent.children) > REMEMBERED:
                 parent.forget_debts()

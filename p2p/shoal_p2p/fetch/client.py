@@ -92,8 +92,8 @@ class RolloutClient:
 
     def _pace_s(self, peer_id: PeerId, now: float) -> float:
         return max(
-            self._requests.of(peer_id, now).wait_s(1, now),
-            self._bytes.of(peer_id, now).wait_s(1, now),
+            self._requests.get(peer_id, now).wait_s(1, now),
+            self._bytes.get(peer_id, now).wait_s(1, now),
         )
 
     async def ask(self, peer_id: PeerId, query: Query, kind: type[A]) -> A:
@@ -104,7 +104,7 @@ class RolloutClient:
         """
         now = trio.current_time()
         wait_s = self._pace_s(peer_id, now)
-        self._requests.of(peer_id, now).take(1, now)
+        self._requests.get(peer_id, now).take(1, now)
         if wait_s > 0:
             await trio.sleep(wait_s)
         self._stats.requests += 1
@@ -121,7 +121,7 @@ class RolloutClient:
                 self.offend(peer_id, Reason.MALFORMED_ANSWER)
             self._shun(peer_id, _SHUN_SECONDS[error.failure])
             raise self._failed(error.failure.value) from None
-        self._bytes.of(peer_id, trio.current_time()).take(len(raw), trio.current_time())
+        self._bytes.get(peer_id, trio.current_time()).take(len(raw), trio.current_time())
         try:
             answer: Answer = decode_answer(raw)
         except RolloutProtocolError:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import trio
 
 from shoal_base.bounded import MANY, BoundedDict
-from shoal_p2p.fair import PASSED_ON, SIGNED
+from shoal_p2p.fair import FORWARDED, PUBLISHED
 from shoal_p2p.fetch.pull_queue import Claim, Lane, PullJob, PullQueue, QueueLimits, claim_of
 from shoal_p2p.fetch.stats import FetchStats
 from shoal_p2p.intake.intake import Announcements, check_number
@@ -84,7 +84,7 @@ class PendingFetches(Announcements):
         """Return the lane of what `teller` claims: that of who signed it, where it is connected,
         for anybody may have been quicker to bring it."""
         own = self._network_of(signed_by) if signed_by else ""
-        return (own, SIGNED) if own else (self._network_of(teller), PASSED_ON)
+        return (own, PUBLISHED) if own else (self._network_of(teller), FORWARDED)
 
     def wants(self, ref: BatchRef, source: Source) -> bool:
         """Return whether a listed batch is worth fetching."""

@@ -3,7 +3,7 @@
 A publisher may announce thousands of huge batches, and nobody can tell beforehand which of them
 exist: so waiting ones are few, each publisher's fewer, and bytes are rationed before they flow.
 Names cost nothing, so both are shared by the network that a claim came by, and by name last: room
-in the queue by `ShareTree`, turns by `FairQueue`.  A claim that proves empty costs turns.
+in the queue by `HierarchicalQuota`, turns by `FairQueue`.  A claim that proves empty costs turns.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from shoal_base.bounded import BoundedDict
-from shoal_p2p.fair import PASSED_ON, Path
+from shoal_p2p.fair import FORWARDED, ShareKey
 from shoal_p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket
 from shoal_p2p.fair.queue import FairQueue
-from shoal_p2p.fair.shares import Place, ShareTree
+from shoal_p2p.fair.quota import HierarchicalQuota, QuotaEntry
 from shoal_p2p.intake.validation import Source
 from shoal_wire.rollout_messages import BatchRef
 from shoal_wire.types import BatchId, PeerId
@@ -65,7 +65,7 @@ class PullJob:
     """Peers that said they have it or told of it, the most likely first."""
     expires_ms: int
     """Wall clock after which it is of no use."""
-    lane: Lane = ("", PASSED_ON)
+    lane: Lane = ("", FORWARDED)
 
     @property
     def claim(self) -> Claim:
@@ -79,7 +79,7 @@ class PullJob:
         return claimant, self.publisher
 
     @property
-    def path(self) -> Path:
+    def share_key(self) -> ShareKey:
         """The parties that its place and its turn count for."""
         return (*self.lane, *self.account)
 
@@ -94,12 +94,12 @@ class PullQueue:
 
     def __init__(self, limits: QueueLimits, now: float) -> None:
         self._limits = limits
-        self._places: dict[Claim, Place[PullJob]] = {}
+        self._places: dict[Claim, QuotaEntry[PullJob]] = {}
         self._running: dict[Claim, PullJob] = {}
-        self._room: ShareTree[PullJob] = ShareTree()
+        self._room: HierarchicalQuota[PullJob] = HierarchicalQuota()
         """Waiting jobs are free to be displaced, running ones are not."""
         self._turns: FairQueue[PullJob] = FairQueue()
-        self._vain: BoundedDict[Lane, list[Path]] = BoundedDict()
+        self._vain: BoundedDict[Lane, list[ShareKey]] = BoundedDict()
         """Lanes of which nothing could be had since these claims, each of which holds turns."""
         self._newest = itertools.count(0, -1)
         self._bytes: KeyedBuckets[Account] = KeyedBuckets(limits.bytes_per_publisher)
@@ -129,7 +129,7 @@ class PullQueue:
         of_account = sum(place.item.account == job.account for place in self._places.values())
         if of_account >= self._limits.max_jobs_per_publisher:
             return Reason.OVER_QUOTA
-        if job.num_bytes > self._bytes.of(job.account, now).available(now):
+        if job.num_bytes > self._bytes.get(job.account, now).available(now):
             return Reason.OVER_QUOTA
         if len(self._places) >= self._limits.max_jobs and self._displaced_by(job) is None:
             return Reason.BUSY
@@ -145,10 +145,12 @@ class PullQueue:
             displaced = self._displaced_by(job)
             assert displaced is not None  # `refuse` has seen one
             self.finish(displaced)
-        place = self._places[job.claim] = Place(job.path, job, since=float(next(self._newest)))
+        place = self._places[job.claim] = QuotaEntry(
+            job.share_key, job, since=float(next(self._newest))
+        )
         self._room.add(place)
-        self._turns.add(job.path, job)
-        self._bytes.of(job.account, now).take(job.num_bytes, now)
+        self._turns.add(job.share_key, job)
+        self._bytes.get(job.account, now).take(job.num_bytes, now)
 
     def _displaced_by(self, job: PullJob) -> PullJob | None:
         """Return the last waiting job of whoever has more than `job` would; never its own.
@@ -156,8 +158,8 @@ class PullQueue:
         More, not as many: else fresh names, whose claims are forwarded once they are taken up,
         would be taken up without end, each in the place of the one before.
         """
-        place = self._room.victim(job.path, margin=1)
-        return None if place is None or place.path == job.path else place.item
+        place = self._room.pick_eviction(job.share_key, margin=1)
+        return None if place is None or place.share_key == job.share_key else place.item
 
     def flowed(self, num_bytes: int, now: float) -> None:
         """Take bytes that have come off what all may send."""
@@ -168,18 +170,18 @@ class PullQueue:
 
         What a network passes on takes nothing of what its peers sign.
         """
-        paths = self._vain.pop(job.lane, [])
+        share_keys = self._vain.pop(job.lane, [])
         if was_had:
-            self._forgive(paths)
+            self._forgive(share_keys)
             return
-        self._turns.hold(job.path, _IN_VAIN, skip=_skipped(job.path))
-        forgotten = self._vain.put(job.lane, [*paths, job.path])
+        self._turns.reserve(job.share_key, _IN_VAIN, skip=_skipped(job.share_key))
+        forgotten = self._vain.put(job.lane, [*share_keys, job.share_key])
         if forgotten is not None:
             self._forgive(forgotten[1])
 
-    def _forgive(self, paths: list[Path]) -> None:
-        for path in paths:
-            self._turns.release(path, _IN_VAIN, skip=_skipped(path))
+    def _forgive(self, share_keys: list[ShareKey]) -> None:
+        for share_key in share_keys:
+            self._turns.release(share_key, _IN_VAIN, skip=_skipped(share_key))
 
     def start_next(self) -> PullJob | None:
         """Return the next job that may run, which then counts as running."""
@@ -199,11 +201,11 @@ class PullQueue:
                 and not is_beyond
             )
 
-        found = self._turns.take(fits)
+        found = self._turns.pop(fits)
         if found is None:
             return None
-        path, job = found
-        self._turns.hold(path)
+        share_key, job = found
+        self._turns.reserve(share_key)
         self._room.set_free(self._places[job.claim], is_free=False)
         self._running[job.claim] = job
         return job
@@ -212,10 +214,10 @@ class PullQueue:
         """Forget a job, whatever became of it."""
         self._room.remove(self._places.pop(job.claim))
         if self._running.pop(job.claim, None) is None:
-            self._turns.discard(job.path, job)
+            self._turns.discard(job.share_key, job)
         else:
-            self._turns.release(job.path)
+            self._turns.release(job.share_key)
 
 
-def _skipped(path: Path) -> int:
-    return int(path[1] == PASSED_ON)
+def _skipped(share_key: ShareKey) -> int:
+    return int(share_key[1] == FORWARDED)

@@ -48,7 +48,7 @@ class RetryBudget:
     ) -> tuple[TokenBucket, TokenBucket]:
         """Return what a publisher has, and what the connection has that named its gap."""
         by = named_by, self.is_proven(publisher)
-        return self._publishers.of(publisher, now), self._connections.of(by, now)
+        return self._publishers.get(publisher, now), self._connections.get(by, now)
 
     def has(self, publisher: PeerId, named_by: PeerId | None, now: float) -> bool:
         """Return whether there is a try left for a gap of this publisher from that connection."""

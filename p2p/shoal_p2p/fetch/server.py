@@ -113,7 +113,7 @@ class RolloutServer:
         # Before the bytes are looked at: a flood of nonsense costs as little as any other.
         if (wait_s := self._wait_s(peer_id, now)) > 0:
             return self._put_off(peer_id, wait_s, now)
-        self._requests.of(peer_id, now).take(1, now)
+        self._requests.get(peer_id, now).take(1, now)
         network = self._network_of(peer_id)
         if (wait_s := self._shared.wait_s(network, now)) > 0:
             # Peers of its network, or so many others, have asked for so much: no offence, but it
@@ -129,14 +129,14 @@ class RolloutServer:
         found = await self._find(query, peer_id)
         self._count(query, found)
         encoded = encode_answer(found)
-        self._bytes.of(peer_id, now).take(len(encoded), now)
+        self._bytes.get(peer_id, now).take(len(encoded), now)
         self._shared.take(network, len(encoded), now)
         return encoded
 
     def _put_off(self, peer_id: PeerId, wait_s: float, now: float) -> bytes:
         """Say when to come again; who has often not waited until then is flooding."""
         self._stats.refused["over_quota"] += 1
-        if not self._patience.of(peer_id, now).try_take(1, now):
+        if not self._patience.get(peer_id, now).try_take(1, now):
             self._report(peer_id, peer_id, verdict(Reason.BAD_REQUEST))
             raise RolloutProtocolError("asks on and on")
         return encode_answer(_busy(wait_s))
@@ -144,8 +144,8 @@ class RolloutServer:
     def _wait_s(self, peer_id: PeerId, now: float) -> float:
         """Return for how long this peer has asked for too much; bytes are charged once known."""
         return max(
-            self._requests.of(peer_id, now).wait_s(1, now),
-            self._bytes.of(peer_id, now).wait_s(1, now),
+            self._requests.get(peer_id, now).wait_s(1, now),
+            self._bytes.get(peer_id, now).wait_s(1, now),
         )
 
     def _count(self, query: Query, found: Answer) -> None:

@@ -200,7 +200,7 @@ class MeshGossip(Gossip, ABC):
         judged: Verdict | None = None
         try:
             with trio.move_on_after(self._settings.validator_deadline_s):
-                async with self._validating.seat((self._source_of(peer), peer)):
+                async with self._validating.slot((self._source_of(peer), peer)):
                     judged = await validator(message.data, message.author, peer)
         except Exception:  # the validator is the node's code over untrusted bytes
             logger.exception("the validator of %s failed", topic)

@@ -86,19 +86,19 @@ class PeerRateLimit:
     def charge_read(self, num_messages: int, num_bytes: int, now: float) -> None:
         """Charge messages and bytes that were read."""
         for level in self._levels:
-            level._pace.owe(num_messages + num_bytes / PIECE_BYTES, now)
+            level._pace.debit(num_messages + num_bytes / PIECE_BYTES, now)
 
     def charge_waste(self, units: float, now: float) -> None:
         """Charge wasted units. The first copy from each peer is no waste."""
         for level in self._levels if units else ():
-            level._waste.owe(units, now)
+            level._waste.debit(units, now)
 
     def charge_work(self, seconds: float, now: float, *, own_message: bool) -> None:
         """Charge the cost of validating a message. `own_message`: its author sent it directly."""
         for level in self._levels:
-            level._work.owe(seconds, now)
+            level._work.debit(seconds, now)
         if own_message:
-            self._own_work.owe(seconds, now)
+            self._own_work.debit(seconds, now)
 
     def wait_s(self, now: float) -> float:
         """Return how long the peer should not be read from now, in seconds."""
@@ -164,7 +164,7 @@ class RateLimiter:
         level = self._peers.get(author)
         if level is None:
             level = self._get(self._authors, author, now, 1.0)
-        level._waste.owe(units, now)  # not charged to its network
+        level._waste.debit(units, now)  # not charged to its network
 
     def _get(
         self, limits: BoundedDict[K, PeerRateLimit], key: K, now: float, scale: float

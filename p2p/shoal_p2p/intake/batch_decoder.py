@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from shoal_base.bounded import QUEUE_BYTES
-from shoal_p2p.fair import Path
+from shoal_p2p.fair import ShareKey
 from shoal_p2p.fair.limiter import FairLimiter
 from shoal_p2p.intake.validation import Rejected
 from shoal_p2p.intake.weight import is_light, weight_of
@@ -49,11 +49,11 @@ class BatchDecoder:
     def __init__(self, in_thread: InThread) -> None:
         self._in_thread = in_thread
         self._one_at_a_time = FairLimiter(1)
-        self._open_bytes: Counter[Path] = Counter()
+        self._open_bytes: Counter[ShareKey] = Counter()
         """Bytes open for each network and each of its peers."""
 
     @contextmanager
-    def room_for(self, by: Path, num_bytes: int) -> Iterator[None]:
+    def room_for(self, by: ShareKey, num_bytes: int) -> Iterator[None]:
         """Hold the room of a payload that declares `num_bytes` while its message is judged.
 
         `by` is the network and the peer that brought it.
@@ -79,7 +79,7 @@ class BatchDecoder:
         self,
         open_payload: Callable[[ParsedBatch | None], SignedBatch],
         num_bytes: int,
-        by: Path,
+        by: ShareKey,
         *,
         parse: Callable[[], ParsedBatch],
     ) -> SignedBatch:
@@ -105,7 +105,7 @@ class BatchDecoder:
                 return open_it()
         return await self.in_thread(open_it, by)
 
-    async def in_thread(self, open_it: Callable[[], T], by: Path) -> T:
+    async def in_thread(self, open_it: Callable[[], T], by: ShareKey) -> T:
         """Return what `open_it` does, out of the loop, one at a time. Raises what it raises."""
-        async with self._one_at_a_time.seat(by):
+        async with self._one_at_a_time.slot(by):
             return await self._in_thread(open_it)

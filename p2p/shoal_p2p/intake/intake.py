@@ -22,7 +22,7 @@ import trio
 
 from shoal_base.bounded import QUEUE_BYTES
 from shoal_base.waits import REPLY_S, RETRY_S
-from shoal_p2p.fair import PASSED_ON, SIGNED, Path
+from shoal_p2p.fair import FORWARDED, PUBLISHED, ShareKey
 from shoal_p2p.intake.batch_decoder import BatchDecoder
 from shoal_p2p.intake.ledger import Equivocation, PublisherLedger
 from shoal_p2p.intake.questions import check_questions, coordinates_of
@@ -224,9 +224,9 @@ class Intake:
                         signed = await self._opened(envelope, author, forwarder, by)
                         work_s = work_of(signed.batch.groups)
                         await self._check_new(signed, Source.GOSSIP, said_itself=said_itself)
-                        path = (network, SIGNED if said_itself else PASSED_ON, author)
+                        share_key = (network, PUBLISHED if said_itself else FORWARDED, author)
                         regenerated = await self._regenerate(
-                            coordinates_of(signed.batch), path, is_own=said_itself
+                            coordinates_of(signed.batch), share_key, is_own=said_itself
                         )
                         _reject_for(check_questions(signed.batch, regenerated))
                         # Guard: another copy may have been judged while this was at the worker.
@@ -266,8 +266,8 @@ class Intake:
             if (signed.batch.sequence, len(signed.batch.groups)) != (sequence, counted):
                 raise Rejected(Reason.SIGNER_NOT_SENDER)
             await self._check_new(signed, source)
-            path = (self._network_of(provider or publisher), ASKED_FOR, publisher)
-            regenerated = await self._regenerate_patiently(coordinates_of(signed.batch), path)
+            share_key = (self._network_of(provider or publisher), ASKED_FOR, publisher)
+            regenerated = await self._regenerate_patiently(coordinates_of(signed.batch), share_key)
             _reject_for(check_questions(signed.batch, regenerated))
             await self._wait_for_room()
             # Guard: gossip may have brought a copy while this one was at the worker or waited.
@@ -306,7 +306,7 @@ class Intake:
         return await self._opened(envelope, publisher, provider, by)
 
     async def _opened(
-        self, envelope: SignedEnvelope, author: PeerId, delivered_by: PeerId | None, by: Path
+        self, envelope: SignedEnvelope, author: PeerId, delivered_by: PeerId | None, by: ShareKey
     ) -> SignedBatch:
         """Return the batch in an envelope, opened where its size allows; `by` has the turn."""
         parse = partial(parse_payload, envelope, author=author, context=self._context)
@@ -357,10 +357,10 @@ class Intake:
             observer.accepted(told)
 
     async def _regenerate(
-        self, tasks: list[TaskCoordinates], path: Path, *, is_own: bool = False
+        self, tasks: list[TaskCoordinates], share_key: ShareKey, *, is_own: bool = False
     ) -> list[Digest]:
         try:
-            return await self._turns.question_digests(tasks, path, is_own=is_own)
+            return await self._turns.question_digests(tasks, share_key, is_own=is_own)
         except CostLimitExceeded:
             raise Rejected(Reason.COST_LIMIT) from None
         except WorkerUnavailable:
@@ -368,15 +368,17 @@ class Intake:
         except UnknownFamily:
             raise Rejected(Reason.UNKNOWN_FAMILY) from None
 
-    async def _regenerate_patiently(self, tasks: list[TaskCoordinates], path: Path) -> list[Digest]:
+    async def _regenerate_patiently(
+        self, tasks: list[TaskCoordinates], share_key: ShareKey
+    ) -> list[Digest]:
         for _ in range(_WORKER_TRIES - 1):
             try:
-                return await self._regenerate(tasks, path)
+                return await self._regenerate(tasks, share_key)
             except Rejected as rejected:
                 if rejected.reason is not Reason.WORKER_UNAVAILABLE:
                     raise
             await trio.sleep(RETRY_S)
-        return await self._regenerate(tasks, path)
+        return await self._regenerate(tasks, share_key)
 
     async def _wait_for_room(self) -> None:
         with trio.move_on_after(REPLY_S):

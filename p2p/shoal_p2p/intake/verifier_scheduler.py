@@ -30,7 +30,7 @@ import trio
 
 from shoal_base.bounded import FEW, BoundedDict
 from shoal_base.waits import MINUTE_S
-from shoal_p2p.fair import Path
+from shoal_p2p.fair import ShareKey
 from shoal_p2p.fair.queue import FairQueue
 from shoal_tasks.errors import WorkerUnavailable
 from shoal_tasks.types import TaskCoordinates
@@ -114,7 +114,7 @@ class Prices:
 
 @dataclass(slots=True, eq=False)
 class _WaitingBatch:
-    path: Path
+    share_key: ShareKey
     tasks: Sequence[TaskCoordinates]
     price_s: float
     dearness: float
@@ -151,11 +151,11 @@ class VerifierScheduler:
         }
 
     async def question_digests(
-        self, tasks: Sequence[TaskCoordinates], path: Path, *, is_own: bool = False
+        self, tasks: Sequence[TaskCoordinates], share_key: ShareKey, *, is_own: bool = False
     ) -> list[Digest]:
         """Return one digest a task; at once where all are remembered, which takes nobody's turn.
 
-        `path` is the network, side and name that the batch counts for; `is_own` says that its
+        `share_key` is the network, side and name that the batch counts for; `is_own` says that its
         signer brought it, who answers for what it costs.
 
         Raises:
@@ -170,7 +170,7 @@ class VerifierScheduler:
             apart.setdefault(self._lanes.get(task.family, ""), []).append(task)
         found: dict[TaskCoordinates, Digest] = {}
         for lane in sorted(apart):  # what is every node's alike comes first, and is paid for
-            made = await self._workers[lane].question_digests(apart[lane], path, is_own=is_own)
+            made = await self._workers[lane].question_digests(apart[lane], share_key, is_own=is_own)
             found |= zip(apart[lane], made, strict=True)
         return [found[task] for task in tasks]
 
@@ -191,9 +191,9 @@ class _Lane:
         self._patience_s = patience_s
         self._prices = Prices()
         self._queue: FairQueue[_WaitingBatch] = FairQueue()
-        self._jobs: dict[Path, list[_WaitingBatch]] = {}
+        self._jobs: dict[ShareKey, list[_WaitingBatch]] = {}
         """All that wait or are at the worker, by side of a network."""
-        self._wasted: BoundedDict[Path, tuple[float, float]] = BoundedDict()
+        self._wasted: BoundedDict[ShareKey, tuple[float, float]] = BoundedDict()
         """The worker's seconds that a network's own batches have wasted, and by when."""
         self._num_at_work = 0
         self._at_work: list[_WaitingBatch] = []
@@ -204,12 +204,12 @@ class _Lane:
     async def question_digests(
         self,
         tasks: Sequence[TaskCoordinates],
-        path: Path,
+        share_key: ShareKey,
         *,
         is_own: bool,
     ) -> list[Digest]:
         """Return one digest a task, as `VerifierScheduler.question_digests`."""
-        job = self._join(path, tasks)
+        job = self._join(share_key, tasks)
         try:
             with trio.move_on_after(self._patience_s):
                 while job.rest and job.used_s < DEAR_S:
@@ -218,7 +218,7 @@ class _Lane:
                     await self._serve(job)
                     self._end_turn(job)
                     if job.rest:
-                        self._queue.add(path, job, first=True)
+                        self._queue.add(share_key, job, first=True)
                         self._give_turns()
                 if not job.rest:
                     return job.found
@@ -229,35 +229,35 @@ class _Lane:
         if self._is_own_server:
             alone_s = wasted_s = OWN_TASK_S * len(tasks)
         if is_own and 2 * alone_s >= DEAR_S:
-            side, now = path[:_SIDE], trio.current_time()
+            side, now = share_key[:_SIDE], trio.current_time()
             self._wasted.put(side, (self._wasted_s(side, now) + wasted_s, now))
             raise CostLimitExceeded("the tasks took the task worker too long")
         raise WorkerUnavailable("the task worker did not answer in time")
 
-    def _wasted_s(self, side: Path, now: float) -> float:
+    def _wasted_s(self, side: ShareKey, now: float) -> float:
         """Return what a side of a network has wasted lately."""
         seconds, at = self._wasted.get(side, (0.0, now))
         return seconds * 0.5 ** ((now - at) / MINUTE_S)
 
-    def _join(self, path: Path, tasks: Sequence[TaskCoordinates]) -> _WaitingBatch:
-        side, price_s = path[:_SIDE], self._prices.of(tasks)
+    def _join(self, share_key: ShareKey, tasks: Sequence[TaskCoordinates]) -> _WaitingBatch:
+        side, price_s = share_key[:_SIDE], self._prices.of(tasks)
         jobs = self._jobs.get(side, [])
         waiting_s = sum(job.price_s for job in jobs)
         if jobs and (len(jobs) >= MAX_WAITING or waiting_s + price_s > DEAR_S):
             raise WorkerUnavailable("too much waits for the task worker by this way")
         dearness = 1.0 + min(_MOST_WASTED_S, self._wasted_s(side, trio.current_time()))
-        job = _WaitingBatch(path, tasks, price_s, dearness)
+        job = _WaitingBatch(share_key, tasks, price_s, dearness)
         self._jobs[side] = [*jobs, job]
-        self._queue.add(path, job)
+        self._queue.add(share_key, job)
         self._give_turns()
         return job
 
     def _give_turns(self) -> None:
         """Give what turns there are to whoever has had least, who pays for them now."""
-        while self._num_at_work < AT_ONCE and (found := self._queue.take()) is not None:
-            path, job = found
+        while self._num_at_work < AT_ONCE and (found := self._queue.pop()) is not None:
+            share_key, job = found
             job.part, job.part_s = self._slice(job.rest)
-            self._queue.pay(path, job.part_s * job.dearness)
+            self._queue.charge(share_key, job.part_s * job.dearness)
             self._num_at_work += 1
             job.turn.set()
 
@@ -295,7 +295,7 @@ class _Lane:
         self._free_at = ended if is_done else math.inf
         if took_s >= 0:
             job.used_s += took_s
-            self._queue.pay(job.path, max(0.0, took_s - job.part_s) * job.dearness)
+            self._queue.charge(job.share_key, max(0.0, took_s - job.part_s) * job.dearness)
             self._prices.measured(job.part, took_s)
 
     def _end_turn(self, job: _WaitingBatch) -> None:
@@ -303,8 +303,8 @@ class _Lane:
         self._num_at_work -= 1
 
     def _leave(self, job: _WaitingBatch) -> None:
-        self._queue.discard(job.path, job)
-        side = job.path[:_SIDE]
+        self._queue.discard(job.share_key, job)
+        side = job.share_key[:_SIDE]
         self._jobs[side].remove(job)
         if not self._jobs[side]:
             del self._jobs[side]

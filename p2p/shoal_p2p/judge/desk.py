@@ -10,7 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from shoal_base.bounded import MANY
-from shoal_p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket, take_of_all
+from shoal_p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket, take_from_all
 from shoal_tasks.types import TaskCoordinates
 from shoal_wire.judge_messages import JudgeRefusalReason
 from shoal_wire.types import PeerId
@@ -71,15 +71,15 @@ class JudgeDesk:
         self._forget(now)
         if len(self._open) >= self.limits.max_open and peer_id not in self._open:
             return self.limits.answer_seconds
-        return take_of_all((self._asks.of(peer_id, now), self._all_asks), now)
+        return take_from_all((self._asks.get(peer_id, now), self._all_asks), now)
 
     def wait_to_request(self, peer_id: PeerId, now: float) -> float:
         """Take one request of any kind; as `wait_to_ask`."""
-        return take_of_all((self._requests.of(peer_id, now),), now)
+        return take_from_all((self._requests.get(peer_id, now),), now)
 
     def wait_to_query(self, now: float) -> float:
         """Take one query for records; as `wait_to_ask`."""
-        return take_of_all((self._all_queries,), now)
+        return take_from_all((self._all_queries,), now)
 
     def put(self, challenge: OpenChallenge) -> None:
         """Open a challenge, or open one again whose answer could not be scored."""

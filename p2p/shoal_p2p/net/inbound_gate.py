@@ -113,7 +113,7 @@ class InboundGate:
                 return GateRefusal.PREFIX_HANDSHAKES
             if self._open[prefix] >= limits.prefix_connections:
                 return GateRefusal.PREFIX_FULL
-            if not self._paces.of(prefix, now).try_take(1.0, now):
+            if not self._paces.get(prefix, now).try_take(1.0, now):
                 return GateRefusal.PREFIX_PACE
         return None if self._pace.try_take(1.0, now) else GateRefusal.PACE
 

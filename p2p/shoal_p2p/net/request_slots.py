@@ -1,18 +1,18 @@
 """Decides which requests are served at once, when more peers ask than there are seats.
 
-Where all seats are taken they are shared by network, then by name (`ShareTree`).  A seat that waits
-for its peer, which has yet to send its request or to read its answer, goes to a newcomer that has
-less; work in hand is done to its end.
+Where all seats are taken they are shared by network, then by name (`HierarchicalQuota`).  A seat
+that waits for its peer, which has yet to send its request or to read its answer, goes to a newcomer
+that has less; work in hand is done to its end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from shoal_p2p.fair.shares import Place, ShareTree
+from shoal_p2p.fair.quota import HierarchicalQuota, QuotaEntry
 from shoal_wire.types import PeerId
 
-Seat = Place[Callable[[], None]]
+Seat = QuotaEntry[Callable[[], None]]
 """One request on its way through; its item is called when the seat is given to a newcomer."""
 
 
@@ -22,7 +22,7 @@ class RequestSlots:
     def __init__(self, *, max_seats: int, max_of_peer: int) -> None:
         self._max_seats = max_seats
         self._max_of_peer = max_of_peer
-        self._tree: ShareTree[Callable[[], None]] = ShareTree()
+        self._tree: HierarchicalQuota[Callable[[], None]] = HierarchicalQuota()
         self._seats: set[Seat] = set()
 
     def __len__(self) -> int:
@@ -40,16 +40,16 @@ class RequestSlots:
         self, peer_id: PeerId, source: str, *, evict: Callable[[], None] = lambda: None
     ) -> Seat | None:
         """Return a seat for a peer of that network (`source_of`); None if there is none for it."""
-        path = (source, peer_id)
-        if self._tree.held(path) >= self._max_of_peer:
+        share_key = (source, peer_id)
+        if self._tree.count(share_key) >= self._max_of_peer:
             return None
         if len(self) >= self._max_seats:
-            victim = self._tree.victim(path)
+            victim = self._tree.pick_eviction(share_key)
             if victim is None:
                 return None
             self.leave(victim)
             victim.item()
-        seat = Place(path, evict)
+        seat = QuotaEntry(share_key, evict)
         self._tree.add(seat)
         self._seats.add(seat)
         return seat

@@ -29,7 +29,7 @@ from libp2p.transport.upgrader import TransportUpgrader
 
 from shoal_base.bounded import MANY
 from shoal_base.waits import AT_ONCE_S, LEAST_PAUSE_S
-from shoal_p2p.fair.buckets import Buckets, PathBuckets, Rate
+from shoal_p2p.fair.buckets import BucketGroup, HierarchicalBuckets, Rate
 from shoal_p2p.net.channel import Channel
 from shoal_p2p.net.circuit import CircuitStream
 from shoal_p2p.net.inbound_gate import prefix_of
@@ -114,7 +114,7 @@ class KeepaliveYamux(WindowedYamux):
         super().__init__(below, peer_id, of_all=of_all)
         self._keepalive = keepalive
         self._last_heard = trio.current_time()
-        self._pace: Buckets | None = None
+        self._pace: BucketGroup | None = None
         self._is_held_back = False
         self.latency_s: float | None = None
         """The last measured round trip; None before the first."""
@@ -134,7 +134,7 @@ class KeepaliveYamux(WindowedYamux):
         if not self.is_closed:
             await self._cleanup_on_error()
 
-    def keep_to(self, pace: Buckets) -> None:
+    def keep_to(self, pace: BucketGroup) -> None:
         """Accept streams at this pace. Beyond it they are accepted later, and nothing else is read
         meanwhile: TCP holds the peer back. Nobody is blamed."""
         self._pace = pace
@@ -144,10 +144,10 @@ class KeepaliveYamux(WindowedYamux):
         stream = await super().accept_stream()
         if self._pace is not None:
             await self._wait_for(self._pace)
-            self._pace.owe(1.0, trio.current_time())
+            self._pace.debit(1.0, trio.current_time())
         return stream
 
-    async def _wait_for(self, pace: Buckets) -> None:
+    async def _wait_for(self, pace: BucketGroup) -> None:
         while (wait_s := pace.wait_s(0.0, trio.current_time())) > 0:
             if not self._is_held_back:
                 self._is_held_back = True
@@ -226,7 +226,7 @@ class KeepaliveUpgrader(TransportUpgrader):
         self._unread: ReceiveBufferLimit = ReceiveBufferLimit(
             max_bytes=MAX_UNREAD_OF_ALL_BYTES, cut=abort
         )
-        self._paces = PathBuckets(OF_SOURCE, OF_CONNECTION, max_keys=MANY)
+        self._paces = HierarchicalBuckets(OF_SOURCE, OF_CONNECTION, max_keys=MANY)
         self._numbers = itertools.count()
 
     async def upgrade_security(
@@ -250,6 +250,6 @@ class KeepaliveUpgrader(TransportUpgrader):
         muxed.keep_to(self.pace(source_of(muxed), trio.current_time()))
         return muxed
 
-    def pace(self, source: str, now: float) -> Buckets:
+    def pace(self, source: str, now: float) -> BucketGroup:
         """Return the pace of streams of a connection from `source` that begins."""
-        return self._paces.of((source, str(next(self._numbers))), now)
+        return self._paces.get((source, str(next(self._numbers))), now)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import trio
 
 from shoal_base.bounded import MANY
-from shoal_p2p.fair.buckets import KeyedBuckets, Rate, take_of_all
+from shoal_p2p.fair.buckets import KeyedBuckets, Rate, take_from_all
 from shoal_p2p.net.address import expand_unspecified, host_and_port, is_circuit
 from shoal_p2p.net.inbound_gate import prefix_of
 from shoal_p2p.net.interface import Host
@@ -93,21 +93,21 @@ class AddressPolicy:
         costs its network nothing.
         """
         now = trio.current_time()
-        buckets = [] if source is None else [self._of_speaker.of(source, now)]
+        buckets = [] if source is None else [self._of_speaker.get(source, now)]
         if not self._is_through_a_friend(address):
             place = host_and_port(address)
             network = prefix_of(place[0])
-            buckets.append(self._of_place.of(place, now))
+            buckets.append(self._of_place.get(place, now))
             if network is not None:
-                buckets.append(self._of_network.of(network, now))
-        return take_of_all(buckets, now)
+                buckets.append(self._of_network.get(network, now))
+        return take_from_all(buckets, now)
 
     def given_wait_s(self, address: str) -> float:
         """Return the same for an address that the user or an invitation gave."""
         if self._is_through_a_friend(address):
             return 0.0
         now = trio.current_time()
-        return take_of_all([self._of_given.of(host_and_port(address), now)], now)
+        return take_from_all([self._of_given.get(host_and_port(address), now)], now)
 
     def _is_through_a_friend(self, address: str) -> bool:
         """Return whether an address is a circuit through a relay that is connected."""

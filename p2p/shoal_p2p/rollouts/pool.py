@@ -16,7 +16,7 @@ import trio
 from shoal_base.bounded import BoundedDict
 from shoal_base.waits import LATELY_S, MINUTE_S
 from shoal_ipc.answers.node import Buffer
-from shoal_p2p.buffer.pool import path_of, source_of
+from shoal_p2p.buffer.pool import share_key_of, source_of
 from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.buffer.types import BufferEntry, InsertOutcome
 from shoal_p2p.events import BatchKept, BatchWithdrawn, Event, Keeper, NewGroups
@@ -450,7 +450,7 @@ class RolloutPool:
                 publisher=entry.group.publisher,
                 received_at=entry.received_at,
                 bringer=_bringer_of(entry),
-                source=" by ".join(path_of(entry)[:2]),
+                source=", ".join(share_key_of(entry)[:2]),
             )
             self._copies.note(entry.group.group_id, copy)
 

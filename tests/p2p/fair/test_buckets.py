@@ -26,11 +26,11 @@ def test_a_bucket_refills_to_its_burst_and_no_further() -> None:
 def test_keys_have_buckets_of_their_own_and_the_oldest_is_forgotten() -> None:
     buckets: KeyedBuckets[str] = KeyedBuckets(Rate(burst=1, per_second=0.01), max_keys=2)
     for key in ("a", "b"):
-        assert buckets.of(key, 0.0).try_take(1, 0.0)
-    assert not buckets.of("a", 0.0).try_take(1, 0.0)
-    assert buckets.of("c", 0.0).try_take(1, 0.0)
-    assert not buckets.of("a", 0.0).try_take(1, 0.0)
-    assert buckets.of("b", 0.0).try_take(1, 0.0)
+        assert buckets.get(key, 0.0).try_take(1, 0.0)
+    assert not buckets.get("a", 0.0).try_take(1, 0.0)
+    assert buckets.get("c", 0.0).try_take(1, 0.0)
+    assert not buckets.get("a", 0.0).try_take(1, 0.0)
+    assert buckets.get("b", 0.0).try_take(1, 0.0)
 
 
 def test_a_clock_that_goes_back_earns_nothing() -> None:
@@ -42,7 +42,7 @@ def test_a_clock_that_goes_back_earns_nothing() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["take", "try_take", "owe"]), st.floats(0, 50), st.floats(0, 9))
+        st.tuples(st.sampled_from(["take", "try_take", "debit"]), st.floats(0, 50), st.floats(0, 9))
     )
 )
 def test_never_more_than_a_burst_and_owed_never_more_than_one(
@@ -55,7 +55,7 @@ def test_never_more_than_a_burst_and_owed_never_more_than_one(
         getattr(bucket, name)(amount, now)
         after = bucket.available(now)
         assert after <= 10
-        if name == "owe":
+        if name == "debit":
             assert after == max(-10, before - amount)
         elif name == "take":
             assert after == before - amount

@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_p2p.fair.containers import DrawSet, LazyHeap
+from shoal_p2p.fair.containers import LazyHeap, RandomSet
 
 calls = st.lists(
     st.tuples(st.sampled_from(["put", "discard"]), st.integers(0, 9), st.integers(0, 5)),
@@ -37,7 +37,7 @@ def test_a_lazy_heap_agrees_with_a_sorted_list(script: list[tuple[str, int, int]
 def test_a_draw_set_draws_its_members(
     script: list[tuple[str, int, int]], rng: random.Random
 ) -> None:
-    members: DrawSet[int] = DrawSet()
+    members: RandomSet[int] = RandomSet()
     model: set[int] = set()
     for call, key, _ in script:
         if call == "put":
@@ -48,4 +48,4 @@ def test_a_draw_set_draws_its_members(
             model.discard(key)
         assert sorted(members) == sorted(model)
         if model:
-            assert members.draw(rng) in model
+            assert members.sample(rng) in model

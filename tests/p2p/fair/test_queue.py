@@ -10,11 +10,11 @@ from shoal_p2p.fair.limiter import FairLimiter
 from shoal_p2p.fair.queue import FairQueue
 
 
-def drained(queue: FairQueue[str], *, price: float = 1.0) -> str:
-    """Take all that waits, each for one price."""
+def drained(queue: FairQueue[str], *, cost: float = 1.0) -> str:
+    """Take all that waits, each for one cost."""
     found = []
-    while (taken := queue.take()) is not None:
-        queue.pay(taken[0], price)
+    while (taken := queue.pop()) is not None:
+        queue.charge(taken[0], cost)
         found.append(taken[1])
     return "".join(found)
 
@@ -38,9 +38,9 @@ def test_networks_take_turns_then_names_and_each_is_served_in_order() -> None:
 
 def test_who_comes_late_saved_nothing_up_and_who_paid_more_waits() -> None:
     queue = waiting(x="aaaa")
-    queue.take()
-    queue.pay(("x", "a"), 1.0)
-    queue.pay(("x", "a"), 2.0)
+    queue.pop()
+    queue.charge(("x", "a"), 1.0)
+    queue.charge(("x", "a"), 2.0)
     queue.add(("y", "b"), "b")
     for _ in range(4):
         queue.add(("y", "b"), "b")
@@ -54,21 +54,21 @@ def test_who_comes_late_saved_nothing_up_and_who_paid_more_waits() -> None:
 
 def test_what_does_not_fit_is_passed_over() -> None:
     queue = waiting(x="ab", y="c")
-    taken = queue.take(lambda item: item != "a")
+    taken = queue.pop(lambda item: item != "a")
     assert taken == (("x", "b"), "b")
-    assert queue.take(lambda _item: False) is None
+    assert queue.pop(lambda _item: False) is None
     assert len(queue) == 2
 
 
 def test_what_is_remembered_is_bounded() -> None:
     queue = FairQueue[str]()
     for number in range(3 * REMEMBERED):
-        path = (f"network {number}", "a")
-        queue.add(path, "a")
-        queue.take()
-        queue.pay(path, 5.0)
-        queue.hold(path)
-        queue.release(path)
+        share_key = (f"network {number}", "a")
+        queue.add(share_key, "a")
+        queue.pop()
+        queue.charge(share_key, 5.0)
+        queue.reserve(share_key)
+        queue.release(share_key)
     assert len(queue._root.children) <= REMEMBERED + 1
 
 
@@ -78,7 +78,7 @@ async def test_a_limiter_gives_what_is_free_at_once_and_then_to_whoever_holds_fe
     limiter, served = FairLimiter(2), list[str]()
 
     async def work(network: str, name: str) -> None:
-        async with limiter.seat((network, name)):
+        async with limiter.slot((network, name)):
             served.append(name)
             await trio.sleep(1.0)
 
@@ -92,5 +92,5 @@ async def test_a_limiter_gives_what_is_free_at_once_and_then_to_whoever_holds_fe
     assert served[:3] in (["a", "b", "f"], ["a", "b", "c"])
     assert sorted(served) == sorted("abcdef")
     assert trio.current_time() >= 3.0, "and every seat was given back"
-    await limiter.take(("x", "y"))
-    await limiter.take(("x", "y"))
+    await limiter.acquire(("x", "y"))
+    await limiter.acquire(("x", "y"))

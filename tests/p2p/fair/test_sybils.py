@@ -8,10 +8,10 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_p2p.fair import Path
-from shoal_p2p.fair.buckets import PathBuckets, Rate
+from shoal_p2p.fair import ShareKey
+from shoal_p2p.fair.buckets import HierarchicalBuckets, Rate
 from shoal_p2p.fair.queue import FairQueue
-from shoal_p2p.fair.shares import Place, ShareTree
+from shoal_p2p.fair.quota import HierarchicalQuota, QuotaEntry
 
 sides = st.sampled_from(["signed", "passed on"])
 names = st.lists(st.tuples(sides, st.integers(0, 10**6)), min_size=1, max_size=200)
@@ -20,12 +20,12 @@ honest = st.integers(1, 6)
 """Networks with one name each, which want as much as they can get."""
 
 
-def attackers(said: tuple[str, int]) -> Path:
+def attackers(said: tuple[str, int]) -> ShareKey:
     side, name = said
     return ("attacker", side, str(name))
 
 
-def honest_path(number: int) -> Path:
+def honest_key(number: int) -> ShareKey:
     return (f"honest {number}", "signed", "itself")
 
 
@@ -41,35 +41,35 @@ def test_places(
     said: list[tuple[str, int]], num_honest: int, room: int, margin: int, rng: random.Random
 ) -> None:
     """In a full room each network that wants more has its share, rounded down; less a margin."""
-    tree = ShareTree[None]()
+    tree = HierarchicalQuota[None]()
     comers = [attackers(one) for one in said] * 3
-    comers += [honest_path(n) for n in range(num_honest)] * room
+    comers += [honest_key(n) for n in range(num_honest)] * room
     rng.shuffle(comers)
-    for at, path in enumerate(comers):
+    for at, share_key in enumerate(comers):
         if len(tree) >= room:
-            victim = tree.victim(path, margin=margin)
+            victim = tree.pick_eviction(share_key, margin=margin)
             if victim is None:
                 continue
             tree.remove(victim)
-        tree.add(Place(path, None, since=float(at)))
+        tree.add(QuotaEntry(share_key, None, since=float(at)))
         assert len(tree) <= room
     share = room // (num_honest + 1) - margin
-    assert all(tree.held((f"honest {n}",)) >= share for n in range(num_honest))
-    assert tree.held(("attacker",)) <= room - num_honest * share
+    assert all(tree.count((f"honest {n}",)) >= share for n in range(num_honest))
+    assert tree.count(("attacker",)) <= room - num_honest * share
 
 
 @settings(max_examples=40)
 @given(said=names, num_honest=honest, seed=st.integers(0, 1 << 16))
 def test_draws(said: list[tuple[str, int]], num_honest: int, seed: int) -> None:
     """A draw comes to the attacker's network as often as to any other."""
-    tree, rng = ShareTree[None](), random.Random(seed)
-    for path in (*map(attackers, said), *map(honest_path, range(num_honest))):
-        tree.add(Place(path, None))
+    tree, rng = HierarchicalQuota[None](), random.Random(seed)
+    for share_key in (*map(attackers, said), *map(honest_key, range(num_honest))):
+        tree.add(QuotaEntry(share_key, None))
     drawn = Counter[str]()
     for _ in range(400):
-        place = tree.draw(rng)
+        place = tree.sample(rng)
         assert place is not None
-        drawn[place.path[0]] += 1
+        drawn[place.share_key[0]] += 1
     # Five standard deviations of 400 draws are at most 50.
     assert abs(drawn["attacker"] - 400 / (num_honest + 1)) <= 50
 
@@ -80,40 +80,40 @@ def test_turns(said: list[tuple[str, int]], num_honest: int, turns: int) -> None
     """While all want more, no network has had over one turn more than another."""
     queue, had = FairQueue[int](), Counter[str]()
     waiting = [attackers(one) for one in said]
-    for path in (*waiting, *map(honest_path, range(num_honest))):
-        queue.add(path, 0)
+    for share_key in (*waiting, *map(honest_key, range(num_honest))):
+        queue.add(share_key, 0)
     for _ in range(turns):
-        found = queue.take()
+        found = queue.pop()
         assert found is not None
-        path, _ = found
-        queue.pay(path, 1.0)
-        had[path[0]] += 1
-        queue.add(path, 0)
+        share_key, _ = found
+        queue.charge(share_key, 1.0)
+        had[share_key[0]] += 1
+        queue.add(share_key, 0)
     assert max(had.values()) - min(had[f"honest {n}"] for n in range(num_honest)) <= 1
     assert had["attacker"] <= -(-turns // (num_honest + 1))
 
 
 @settings(max_examples=40)
-@given(said=names, num_honest=honest, num_seats=st.integers(1, 20), rng=st.randoms())
+@given(said=names, num_honest=honest, num_slots=st.integers(1, 20), rng=st.randoms())
 def test_seats(
-    said: list[tuple[str, int]], num_honest: int, num_seats: int, rng: random.Random
+    said: list[tuple[str, int]], num_honest: int, num_slots: int, rng: random.Random
 ) -> None:
     """Whatever order seats are given back in, a free one goes to a network that holds fewest."""
-    queue, held = FairQueue[int](), list[Path]()
-    networks = ["attacker", *(honest_path(n)[0] for n in range(num_honest))]
-    for path in (*map(attackers, said), *map(honest_path, range(num_honest))):
-        for number in range(num_seats):
-            queue.add(path, number)
-    for _ in range(20 * num_seats):
-        if len(held) == num_seats:
-            path = held.pop(rng.randrange(num_seats))
-            queue.release(path)
-            queue.add(path, 0)
-        found = queue.take()
+    queue, held = FairQueue[int](), list[ShareKey]()
+    networks = ["attacker", *(honest_key(n)[0] for n in range(num_honest))]
+    for share_key in (*map(attackers, said), *map(honest_key, range(num_honest))):
+        for number in range(num_slots):
+            queue.add(share_key, number)
+    for _ in range(20 * num_slots):
+        if len(held) == num_slots:
+            share_key = held.pop(rng.randrange(num_slots))
+            queue.release(share_key)
+            queue.add(share_key, 0)
+        found = queue.pop()
         assert found is not None
-        of_network = Counter(path[0] for path in held)
+        of_network = Counter(share_key[0] for share_key in held)
         assert of_network[found[0][0]] == min(of_network[network] for network in networks)
-        queue.hold(found[0])
+        queue.reserve(found[0])
         held.append(found[0])
 
 
@@ -122,12 +122,12 @@ def test_seats(
 def test_rates(said: list[tuple[str, int]], takes: list[tuple[int, float]]) -> None:
     """A network's names together take no more than its burst and what has flowed in since."""
     of_network, of_name = Rate(burst=20, per_second=2), Rate(burst=10, per_second=1)
-    buckets = PathBuckets(of_network, of_name, max_keys=4)
+    buckets = HierarchicalBuckets(of_network, of_name, max_keys=4)
     now = taken = 0.0
     for which, elapsed in takes:
         now += elapsed
-        bucket = buckets.of(("attacker", f"{said[which % len(said)]}"), now)
+        bucket = buckets.get(("attacker", f"{said[which % len(said)]}"), now)
         if bucket.wait_s(1.0, now) == 0.0:
-            bucket.owe(1.0, now)
+            bucket.debit(1.0, now)
             taken += 1.0
     assert taken <= of_network.burst + of_network.per_second * now

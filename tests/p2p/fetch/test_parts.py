@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from shoal_p2p.fair import PASSED_ON, SIGNED
+from shoal_p2p.fair import FORWARDED, PUBLISHED
 from shoal_p2p.fair.buckets import Rate
 from shoal_p2p.fetch.batch_index import BatchIndex
 from shoal_p2p.fetch.gaps import GapLimits, GapTracker
@@ -20,7 +20,7 @@ ANN, BOB, EVE = PeerId("ann"), PeerId("bob"), PeerId("eve")
 
 
 def job(
-    number: int, publisher: PeerId = ANN, num_bytes: int = 100, lane: Lane = ("", PASSED_ON)
+    number: int, publisher: PeerId = ANN, num_bytes: int = 100, lane: Lane = ("", FORWARDED)
 ) -> PullJob:
     return PullJob(
         batch_id=BatchId(number.to_bytes(32, "big")),
@@ -119,25 +119,25 @@ def names(count: int, start: int, lane: Lane) -> list[PullJob]:
 
 def test_a_thousand_names_of_one_connection_neither_fill_the_queue_nor_all_that_runs() -> None:
     queue = PullQueue(QueueLimits(), 0.0)
-    taken = [offer(queue, one) for one in names(1000, 1, ("liar", SIGNED))]
+    taken = [offer(queue, one) for one in names(1000, 1, ("liar", PUBLISHED))]
     assert taken.count(None) == 256
     running = started(queue, 12)
     assert running.count(None) == 4, "all that may run"
-    honest = [job(2000 + n, PeerId(f"honest {n}"), lane=(f"home {n}", SIGNED)) for n in range(3)]
+    honest = [job(2000 + n, PeerId(f"honest {n}"), lane=(f"home {n}", PUBLISHED)) for n in range(3)]
     assert [offer(queue, one) for one in honest] == [None] * 3
     assert started(queue, 4) == [*honest, None]
     for one in running[:8]:
         assert one is not None
         queue.note(one, was_had=False)
         queue.finish(one)
-    more = job(3000, PeerId("honest 0"), lane=("home 0", SIGNED))
+    more = job(3000, PeerId("honest 0"), lane=("home 0", PUBLISHED))
     offer(queue, more)
     assert queue.start_next() is more, "who claims in vain comes last, under whatever name"
 
 
 def test_who_has_claimed_in_vain_gets_nothing_beyond_what_may_run() -> None:
     queue = PullQueue(QueueLimits(), 0.0)
-    lanes = [(f"liar {n}", SIGNED) for n in range(20)]
+    lanes = [(f"liar {n}", PUBLISHED) for n in range(20)]
     for number, lane in enumerate(lanes):
         queue.note(job(0, PeerId("gone"), lane=lane), was_had=False)
         offer(queue, job(number, PeerId(f"name {number}"), lane=lane))
@@ -169,7 +169,7 @@ class QueueMachine(RuleBasedStateMachine):
         number=st.integers(0, 30),
         publisher=st.sampled_from([ANN, BOB, EVE]),
         size=st.integers(1, 300),
-        lane=st.tuples(st.sampled_from("ab"), st.sampled_from([SIGNED, PASSED_ON])),
+        lane=st.tuples(st.sampled_from("ab"), st.sampled_from([PUBLISHED, FORWARDED])),
     )
     def announce(self, number: int, publisher: PeerId, size: int, lane: Lane) -> None:
         offer(self.queue, job(number, publisher, size, lane), self.now)

@@ -15,7 +15,7 @@ import trio.testing
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shoal_p2p.fair import Path
+from shoal_p2p.fair import ShareKey
 from shoal_p2p.fair.limiter import FairLimiter
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.intake.verifier_scheduler import (
@@ -65,7 +65,7 @@ def task(family: str, index: int, seed: int = 1) -> TaskCoordinates:
     return replace(make.coordinates_at(0), family=family, seed=seed, index=index)
 
 
-def by(network: str, name: str = "itself") -> Path:
+def by(network: str, name: str = "itself") -> ShareKey:
     """The path of what a network signs."""
     return (network, "signed", name)
 
@@ -87,7 +87,7 @@ class Course:
         self.put_off = 0
 
     async def ask(self, asked: Sequence[TaskCoordinates], lane: str) -> None:
-        async with self.seats.seat((lane,)):
+        async with self.seats.slot((lane,)):
             await self.turns.question_digests(asked, by(lane))
 
     async def flood(self, lane: str, sizes: Sequence[int]) -> None:
@@ -231,10 +231,10 @@ async def test_names_of_one_network_share_its_turns_and_what_it_signs_has_its_ow
 ) -> None:
     turns, had = VerifierScheduler(OneWorker(), patience_s=60.0), Counter[str]()
 
-    async def ask(path: Path) -> None:
+    async def ask(share_key: ShareKey) -> None:
         while True:
-            await turns.question_digests(tasks(64), path)
-            had.update(path[:2])
+            await turns.question_digests(tasks(64), share_key)
+            had.update(share_key[:2])
 
     with trio.move_on_after(30.0):
         async with trio.open_nursery() as nursery:
@@ -418,7 +418,7 @@ async def test_seats_go_to_who_has_fewest(autojump_clock: trio.testing.MockClock
     seats, order = FairLimiter(4), []
 
     async def hold(source: str) -> None:
-        async with seats.seat((source,)):
+        async with seats.slot((source,)):
             order.append(source)
             await trio.sleep(1.0)
 
@@ -441,7 +441,7 @@ async def test_a_free_seat_costs_no_turn_of_the_loop() -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(other)
         for _ in range(32):  # who of two goes on after a turn is chance
-            async with seats.seat(("a",)):
+            async with seats.slot(("a",)):
                 assert not others_ran.is_set()
 
 

@@ -126,16 +126,16 @@ class Shares(RuleBasedStateMachine):
 
     @rule(name=st.integers(0, 9), network=st.sampled_from(["x", "y", None]))
     def come(self, name: int, network: str | None) -> None:
-        here = Counter(seat.path[0] for seat in self.seated())
+        here = Counter(seat.share_key[0] for seat in self.seated())
         busy = [seat for seat in self.seated() if not seat.is_free]
         source = network or f"own {name}"
         seat = self.seats.take(PeerId(f"{name} {network}"), source)
         assert all(one in self.seats for one in busy), "work in hand is not given up"
         if seat is not None:
             self.taken.append(seat)
-        elif not any(s.path[1] == f"{name} {network}" for s in self.seated()):
+        elif not any(s.share_key[1] == f"{name} {network}" for s in self.seated()):
             # Refused with nothing here: then nobody silent has more than it.
-            assert all(not s.is_free or here[s.path[0]] <= here[source] for s in self.seated())
+            assert all(not s.is_free or here[s.share_key[0]] <= here[source] for s in self.seated())
 
     @rule(which=st.integers(0, 99), busy=st.booleans())
     def turn(self, which: int, busy: bool) -> None:
@@ -154,7 +154,7 @@ class Shares(RuleBasedStateMachine):
     def bounds_hold(self) -> None:
         seated = self.seated()
         assert len(seated) == len(self.seats) <= 6
-        assert max(Counter(seat.path for seat in seated).values(), default=0) <= 3
+        assert max(Counter(seat.share_key for seat in seated).values(), default=0) <= 3
         assert self.seats.num_busy == sum(not seat.is_free for seat in seated)
 
 

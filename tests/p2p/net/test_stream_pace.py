@@ -10,7 +10,7 @@ import trio.testing
 from libp2p.peer.id import ID
 from libp2p.stream_muxer.yamux.yamux import FLAG_RST, FLAG_SYN, TYPE_WINDOW_UPDATE
 
-from shoal_p2p.fair.buckets import Buckets, Rate
+from shoal_p2p.fair.buckets import BucketGroup, Rate
 from shoal_p2p.net import yamux
 from shoal_p2p.net.yamux import (
     OF_CONNECTION,
@@ -64,10 +64,10 @@ def test_new_connections_of_a_network_bring_no_new_burst() -> None:
     assert _open_all(one.pace("another", 0.0), 0.0) == OF_CONNECTION.burst + 1
 
 
-def _open_all(pace: Buckets, now: float) -> int:
+def _open_all(pace: BucketGroup, now: float) -> int:
     opened = 0
     while not pace.wait_s(0.0, now):
-        pace.owe(1.0, now)
+        pace.debit(1.0, now)
         opened += 1
         assert opened < 10_000, "without an end"
     return opened
@@ -79,7 +79,7 @@ def test_who_asks_as_honest_peers_do_never_waits() -> None:
         for number in range(HONEST_A_SECOND):
             now = second + number / HONEST_A_SECOND
             assert pace.wait_s(0.0, now) == 0.0
-            pace.owe(1.0, now)
+            pace.debit(1.0, now)
 
 
 async def test_a_connection_that_opens_too_many_is_held_back_and_lives_on(

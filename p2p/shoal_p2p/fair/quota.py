@@ -1,0 +1,270 @@
+"""Bounded storage shared by a hierarchy of keys: eviction and fair sampling. Pure.
+
+    all ── a network ── an origin ── … ── an identity ── its entries, oldest first
+
+All children of a level share equally. Unused share is lent to the others until it is claimed back.
+A new entry evicts, on each level, from the child that holds most, counting the new entry itself, so
+a flooding peer only displaces entries below its own keys.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from shoal_p2p.fair import ShareKey
+from shoal_p2p.fair.containers import LazyHeap, RandomSet
+
+T = TypeVar("T")
+
+_NOTED_CHANGES = 64
+"""Changed children recorded before the heaps are updated, in addition to twice the number of
+children. Deferring this work keeps a quota that is not full cheap."""
+_TRIES = 32
+"""Consecutive rejections after which one exact weighted sample over all leaves is cheaper."""
+
+
+@dataclass(slots=True, eq=False)
+class QuotaEntry(Generic[T]):
+    """One item in a `HierarchicalQuota`. Compared by identity."""
+
+    share_key: ShareKey
+    item: T
+    size: int = 1
+    """Size in the quota's unit, such as bytes."""
+    since: float = 0.0
+    """Order of eviction within a leaf: the lowest goes first."""
+    is_free: bool = True
+    """True if it may be sampled and evicted. Set through `HierarchicalQuota.set_free`."""
+
+
+class Leaf(Generic[T]):
+    """The entries of one complete share key. Compared by identity, like `Branch`."""
+
+    __slots__ = ("count", "free", "key", "num_free", "oldest", "size")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.count = self.size = self.num_free = 0
+        self.free: RandomSet[QuotaEntry[T]] = RandomSet()
+        self.oldest: LazyHeap[QuotaEntry[T]] = LazyHeap()
+
+
+class Branch(Generic[T]):
+    """A common prefix of share keys."""
+
+    __slots__ = (
+        "_by_count",
+        "_by_size",
+        "_changed",
+        "children",
+        "count",
+        "free_children",
+        "key",
+        "num_free",
+        "size",
+    )
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.count = self.size = self.num_free = 0
+        self.children: dict[str, Branch[T] | Leaf[T]] = {}
+        self.free_children: RandomSet[Branch[T] | Leaf[T]] = RandomSet()
+        # Finds the largest child. Changes are only recorded until the first query, which a quota
+        # that is not full never makes.
+        self._by_count: LazyHeap[Branch[T] | Leaf[T]] = LazyHeap()
+        self._by_size: LazyHeap[Branch[T] | Leaf[T]] = LazyHeap()
+        self._changed: dict[Branch[T] | Leaf[T], None] = {}
+
+    def changed(self, child: Branch[T] | Leaf[T]) -> None:
+        """Record that a child's counts changed."""
+        if child.num_free:
+            self.free_children.add(child)
+        else:
+            self.free_children.discard(child)
+        self._changed[child] = None
+        if len(self._changed) > 2 * len(self.children) + _NOTED_CHANGES:
+            self._update_heaps()
+
+    def forget(self, child: Branch[T] | Leaf[T]) -> None:
+        """Remove an empty child."""
+        del self.children[child.key]
+        self._changed.pop(child, None)
+        self._by_count.discard(child)
+        self._by_size.discard(child)
+
+    def largest(self, *, by_size: bool) -> Branch[T] | Leaf[T] | None:
+        """Return the largest child that has free entries."""
+        self._update_heaps()
+        return (self._by_size if by_size else self._by_count).peek()
+
+    def _update_heaps(self) -> None:
+        for child in self._changed:
+            if child.num_free:
+                self._by_count.put(child, -child.count)
+                self._by_size.put(child, -child.size)
+            else:
+                self._by_count.discard(child)
+                self._by_size.discard(child)
+        self._changed.clear()
+
+
+class HierarchicalQuota(Generic[T]):
+    """Entries by share key, with all keys of one length. Calls are O(log n) amortised.
+
+    Finding the entry that a new one displaces, when the storage is full:
+
+        tree = ShareTree[bytes]()
+        tree.add(Place(("network", "identity"), b"item"))
+        evicted = tree.pick_eviction(("other network", "identity"))
+    """
+
+    def __init__(self) -> None:
+        self.root: Branch[T] = Branch("")
+
+    def __len__(self) -> int:
+        return self.root.count
+
+    def add(self, place: QuotaEntry[T]) -> None:
+        """Add an entry, free or not."""
+        self._count(place, 1, place.size, int(place.is_free))
+
+    def remove(self, place: QuotaEntry[T]) -> None:
+        """Remove an entry."""
+        self._count(place, -1, -place.size, -int(place.is_free))
+
+    def set_free(self, place: QuotaEntry[T], *, is_free: bool) -> None:
+        """Set whether an entry may be sampled and evicted."""
+        if place.is_free is not is_free:
+            place.is_free = is_free
+            self._count(place, 0, 0, 1 if is_free else -1)
+
+    def leaf(self, share_key: ShareKey) -> Leaf[T] | None:
+        """Return the leaf of a complete key, None if it has no entries."""
+        share = self._below(share_key)
+        return share if isinstance(share, Leaf) else None
+
+    def count(self, share_key: ShareKey) -> int:
+        """Return the number of entries below a key or prefix."""
+        share = self._below(share_key)
+        return share.count if share is not None else 0
+
+    def _below(self, share_key: ShareKey) -> Branch[T] | Leaf[T] | None:
+        share: Branch[T] | Leaf[T] | None = self.root
+        for key in share_key:
+            share = share.children.get(key) if isinstance(share, Branch) else None
+        return share
+
+    def pick_eviction(
+        self, share_key: ShareKey = (), size: int = 1, *, by_size: bool = False, margin: int = 0
+    ) -> QuotaEntry[T] | None:
+        """Return the free entry to evict for a new one; None if the new one must be refused.
+
+        The evicted entry belongs to a key that holds at least as much as `share_key` will, plus
+        `margin`. Without a key it belongs to the largest child of each level.
+        """
+        node: Branch[T] | Leaf[T] | None = self.root
+        for key in share_key:
+            assert isinstance(node, Branch)
+            mine, most = node.children.get(key), node.largest(by_size=by_size)
+            with_newcomer = (size if by_size else 1) + _amount(mine, by_size=by_size)
+            if most is not None and _amount(most, by_size=by_size) >= with_newcomer + margin:
+                node = most
+                break
+            node = mine
+            if node is None:
+                return None
+        while isinstance(node, Branch):
+            node = node.largest(by_size=by_size)
+        return None if node is None else node.oldest.peek()
+
+    def sample(
+        self, rng: random.Random, weight_of: Callable[[ShareKey], float] = lambda _path: 1.0
+    ) -> QuotaEntry[T] | None:
+        """Return a free entry, sampled fairly; None if none has a positive weight.
+
+        `weight_of` scales the probability of a key, 0 to 1. Rejection sampling is exact and its
+        expected cost does not depend on the number of keys. After `_TRIES` rejections the weights
+        of all keys are summed instead.
+        """
+        if not self.root.num_free:
+            return None
+        for _ in range(_TRIES):
+            node: Branch[T] | Leaf[T] = self.root
+            share_key: list[str] = []
+            while isinstance(node, Branch):
+                node = node.free_children.sample(rng)
+                share_key.append(node.key)
+            if rng.random() < clamped(weight_of(tuple(share_key))):
+                return node.free.sample(rng)
+        leaves = list(_leaves(self.root, (), 1.0))
+        chances = [chance * clamped(weight_of(share_key)) for share_key, _, chance in leaves]
+        if sum(chances) <= 0.0:
+            return None
+        return rng.choices([leaf for _, leaf, _ in leaves], chances)[0].free.sample(rng)
+
+    def _count(self, place: QuotaEntry[T], count: int, size: int, free: int) -> None:
+        pairs = self._walk(place.share_key)
+        leaf = pairs[-1][1]
+        assert isinstance(leaf, Leaf)
+        if place.is_free and count >= 0:
+            leaf.free.add(place)
+            leaf.oldest.put(place, place.since)
+        else:
+            leaf.free.discard(place)
+            leaf.oldest.discard(place)
+        self.root.count += count
+        self.root.size += size
+        self.root.num_free += free
+        for parent, child in pairs:
+            was_free = child.num_free > 0
+            child.count += count
+            child.size += size
+            child.num_free += free
+            if count or was_free != (child.num_free > 0):
+                parent.changed(child)
+        if count < 0:
+            for parent, child in reversed(pairs):
+                if not child.count:
+                    parent.forget(child)
+
+    def _walk(self, share_key: ShareKey) -> list[tuple[Branch[T], Branch[T] | Leaf[T]]]:
+        """Return the nodes of a key with their parents, creating missing ones."""
+        parent = self.root
+        pairs: list[tuple[Branch[T], Branch[T] | Leaf[T]]] = []
+        for key in share_key[:-1]:
+            child = parent.children.get(key)
+            if child is None:
+                child = parent.children[key] = Branch(key)
+            pairs.append((parent, child))
+            assert isinstance(child, Branch)
+            parent = child
+        leaf = parent.children.get(share_key[-1])
+        if leaf is None:
+            leaf = parent.children[share_key[-1]] = Leaf(share_key[-1])
+        pairs.append((parent, leaf))
+        return pairs
+
+
+def clamped(weight: float) -> float:
+    """Return a weight as a probability; NaN counts as 0."""
+    return min(weight, 1.0) if weight > 0 else 0.0
+
+
+def _amount(share: Branch[T] | Leaf[T] | None, *, by_size: bool) -> int:
+    if share is None:
+        return 0
+    return share.size if by_size else share.count
+
+
+def _leaves(
+    node: Branch[T] | Leaf[T], share_key: ShareKey, chance: float
+) -> Iterator[tuple[ShareKey, Leaf[T], float]]:
+    """Yield each key with free entries, its leaf and the probability of reaching it."""
+    if isinstance(node, Leaf):
+        yield share_key, node, chance
+        return
+    for child in node.free_children:
+        yield from _leaves(child, (*share_key, child.key), chance / len(node.free_children))
