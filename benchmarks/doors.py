@@ -31,7 +31,7 @@ from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.peers import services
 from shoal_p2p.peers.address_policy import AddressPolicy
 from shoal_p2p.peers.discovery import Discovery
-from shoal_p2p.reputation.conn_manager import ConnManager, seats_of
+from shoal_p2p.reputation.conn_manager import ConnManager, max_peers_for
 from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
 
 SLOTS = 256
@@ -57,12 +57,12 @@ class Peer:
             rng=rng,
             wall_ms=lambda: 0,
         )
-        self.room = ConnManager(
+        self.conn_manager = ConnManager(
             host=self.host,
-            max_peers=seats_of(slots),
+            max_peers=max_peers_for(slots),
             rank=lambda _peer: 0.0,
             is_protected=lambda _peer: False,
-            on_let_go=self.discovery.note_full,
+            on_disconnect=self.discovery.note_full,
         )
         services.serve_peers(
             self.host,
@@ -78,14 +78,14 @@ class Peer:
 
     async def run(self, nursery: trio.Nursery) -> None:
         """Be there."""
-        await nursery.start(self.room.run)
+        await nursery.start(self.conn_manager.run)
         await nursery.start(self.host.run)
         await nursery.start(self.discovery.run)
 
     def _answered(self, peer: Any) -> None:
         """A peer has asked whom this one knows; the manifest came in the same moment."""
         for protocol in (PEERS_PROTOCOL, MANIFEST_PROTOCOL):
-            self.room.note_answered(peer, protocol)
+            self.conn_manager.record_response(peer, protocol)
 
     def _met(self, peer: Any) -> None:
         if peer != self._bootstrap and self.met_at == math.inf:
@@ -122,7 +122,7 @@ async def _play(count: int, arriving_s: float, after_s: float) -> dict[str, Any]
 
         async def look() -> None:
             while True:
-                room = house.room
+                room = house.conn_manager
                 held.append(
                     (trio.current_time(), len(house.host.connected_peers()), room.num_refused)
                 )
@@ -149,8 +149,8 @@ async def _play(count: int, arriving_s: float, after_s: float) -> dict[str, Any]
         "bootstrap_connections_arriving_median": median(arriving),
         "bootstrap_connections_later_median": median(later),
         "refused_arriving": max(number for at, _, number in held if at <= arriving_s),
-        "refused": house.room.num_refused,
-        "let_go": house.room.num_let_go,
+        "refused": house.conn_manager.num_refused,
+        "let_go": house.conn_manager.num_disconnected,
         "cpu_s": round(time.process_time(), 1),
     }
 

@@ -33,7 +33,7 @@ from shoal_p2p.peers.hole_punch import HolePunch
 from shoal_p2p.peers.outside import wall_ms
 from shoal_p2p.peers.port_mapping import MappingState, PortMapping
 from shoal_p2p.peers.relay_client import RelayClient, RelayUse
-from shoal_p2p.reputation.conn_manager import seats_of
+from shoal_p2p.reputation.conn_manager import max_peers_for
 from shoal_p2p.shards.keeper import ShardSettings
 from shoal_p2p.shards.plan import ShardLimits
 from shoal_p2p.store.store import Store
@@ -227,7 +227,7 @@ class Limits:
             # Else a small house would be full of whom it dialled itself.
             discovery=DiscoverySettings(
                 target_peers=min(
-                    settings.target_peers, max(1, seats_of(settings.max_connections) // 2)
+                    settings.target_peers, max(1, max_peers_for(settings.max_connections) // 2)
                 )
             ),
             shards=ShardSettings(keep_connections=settings.target_peers),

@@ -36,7 +36,7 @@ from shoal_p2p.peers.manifest_source import FoundManifest, ManifestSource, nothi
 from shoal_p2p.peers.outside import ReachServer
 from shoal_p2p.peers.relay_client import RelayUse
 from shoal_p2p.peers.try_out import anything, try_families
-from shoal_p2p.reputation.conn_manager import seats_of
+from shoal_p2p.reputation.conn_manager import max_peers_for
 from shoal_p2p.reputation.peer_manager import PeerManager
 from shoal_p2p.shards.directory import ShardDirectory
 from shoal_settings.schema import DEFAULT_LISTEN, Settings
@@ -136,9 +136,9 @@ class PeerNode:
             host=self.host,
             data_dir=self.data_dir,
             protected=self.source.bootstraps,
-            max_peers=seats_of(self.settings.max_connections),
-            is_guest=self._is_guest,
-            on_let_go=self._note_full,
+            max_peers=max_peers_for(self.settings.max_connections),
+            is_relayed=self._is_relayed,
+            on_disconnect=self._note_full,
             wall_ms=self.parts.wall_ms,
             in_thread=self.parts.in_thread,
             refused=self.disk.refused,
@@ -179,7 +179,7 @@ class PeerNode:
             return peer_id in self.source.bootstraps
         return _is_any_of(topics, own[0])
 
-    def _is_guest(self, peer_id: PeerId) -> bool:
+    def _is_relayed(self, peer_id: PeerId) -> bool:
         """Return whether a peer has a place at this relay."""
         return self.relay is not None and bool(self.relay.addresses_of(peer_id))
 
@@ -188,7 +188,9 @@ class PeerNode:
         return peer_id in self.relays.relays
 
     def _answered(self, protocol_id: str) -> services.OnSent:
-        return lambda peer_id, _request: self.guard.room.note_answered(peer_id, protocol_id)
+        return lambda peer_id, _request: self.guard.conn_manager.record_response(
+            peer_id, protocol_id
+        )
 
     def _note_full(self, peer_id: PeerId) -> None:
         self.discovery.note_full(peer_id)

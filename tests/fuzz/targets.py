@@ -209,7 +209,7 @@ def _text(parse: Callable[[str], object]) -> Callable[[bytes], object]:
 
 def _reputation(raw: bytes) -> None:
     reputation = Reputation()
-    reputation.take(raw.decode("utf-8"), 0.0, wall_ms=1_000)
+    reputation.restore(raw.decode("utf-8"), 0.0, wall_ms=1_000)
     json.loads(reputation.to_json(1.0, wall_ms=2_000))
 
 

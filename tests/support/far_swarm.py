@@ -77,7 +77,7 @@ class FarSwarm:
     def __init__(self, scene: Scene, seed: int, strategy: ExternalStrategy = DEFAULT) -> None:
         self._scene, self._rng, self._strategy = scene, random.Random(seed), strategy
         self._buffer = ReplayBuffer(_LIMITS, random.Random(seed + 1))
-        self._standings = PublisherWeights()
+        self._weights = PublisherWeights()
         self._sources = Sources()
         self._right: dict[GroupId, int] = {}
         self._numbers = itertools.count()
@@ -169,8 +169,8 @@ class FarSwarm:
                 holder=HOLDER,
                 now=now,
                 lease_seconds=1e6,
-                weight_of=lambda name, source: self._standings.weight(name, now, source),
-                has_taught=lambda name: self._standings.has_taught(name, now),
+                weight_of=lambda name, source: self._weights.weight(name, now, source),
+                has_signal=lambda name: self._weights.has_signal(name, now),
             )
             if not entries:
                 break
@@ -188,7 +188,7 @@ class FarSwarm:
 
     def _report_own(self, now: float) -> None:
         for n in range(LOCAL):
-            self._standings.report(
+            self._weights.report(
                 GroupId(f"{now} {n}".encode()),
                 publisher=PeerId("me"),
                 family="any",
@@ -199,7 +199,7 @@ class FarSwarm:
 
     def _report(self, entry: BufferEntry, right: int, now: float) -> None:
         self.draws[kind_of(entry.group.publisher)] += 1
-        self._standings.report(
+        self._weights.report(
             entry.group.group_id,
             publisher=entry.group.publisher,
             family="any",

@@ -34,7 +34,7 @@ from shoal_p2p.peers import services
 from shoal_p2p.peers.address_policy import AddressPolicy
 from shoal_p2p.peers.discovery import Discovery, Preferences
 from shoal_p2p.peers.targets import DiscoverySettings
-from shoal_p2p.reputation.conn_manager import ConnManager, seats_of
+from shoal_p2p.reputation.conn_manager import ConnManager, max_peers_for
 from shoal_p2p.shards.directory import ShardDirectory
 from shoal_p2p.shards.keeper import (
     PeerSearch,
@@ -124,12 +124,12 @@ class CrowdNode:
             rng=self._rng,
             wall_ms=lambda: 0,
         )
-        self.room = ConnManager(
+        self.conn_manager = ConnManager(
             host=self.host,
-            max_peers=seats_of(_SLOTS),
+            max_peers=max_peers_for(_SLOTS),
             rank=lambda _peer: 0.0,
             is_protected=lambda peer: peer in self._bootstraps,
-            on_let_go=self.discovery.note_full,
+            on_disconnect=self.discovery.note_full,
         )
         self._bootstraps = frozenset(
             (PeerId(crowd.address.rpartition("/")[2]),) if crowd.address else ()
@@ -183,7 +183,7 @@ class CrowdNode:
     async def run(self) -> None:
         """Be there, and train."""
         async with trio.open_nursery() as nursery:
-            for part in (self.room, self.host, self.discovery, self.keeper):
+            for part in (self.conn_manager, self.host, self.discovery, self.keeper):
                 await nursery.start(part.run)
             if self._bootstraps:
                 await self._train()
@@ -214,7 +214,7 @@ class CrowdNode:
     def _answered(self, peer: PeerId) -> None:
         """A peer has asked whom this one knows; the manifest came in the same moment."""
         for protocol in (PEERS_PROTOCOL, MANIFEST_PROTOCOL):
-            self.room.note_answered(peer, protocol)
+            self.conn_manager.record_response(peer, protocol)
 
     def _is_of_swarm(self, peer: PeerId) -> bool:
         """Return whether a peer has said what it listens to, as `PeerNode.is_of_swarm`."""

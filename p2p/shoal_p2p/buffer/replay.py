@@ -128,22 +128,22 @@ class ReplayBuffer:
         now: float,
         lease_seconds: float,
         weight_of: WeightOf = alike,
-        has_taught: Callable[[PeerId], bool] | None = None,
+        has_signal: Callable[[PeerId], bool] | None = None,
         by_shares: bool = True,
     ) -> list[BufferEntry]:
         """Lease up to `count` groups to `holder`, drawn without replacement.
 
         `weight_of` scales publishers' chances, 0 to 1 (at 0 one is never drawn). `by_shares` draws
-        as the room is shared, by network first; else all publishers count alike. Once `has_taught`
+        as the room is shared, by network first; else all publishers count alike. Once `has_signal`
         holds of enough publishers here, the others share a small part of the draws.
         """
         self.expire(now)
         pool = self._pool
-        if has_taught is not None and not self._knows_enough(has_taught):
-            has_taught = None
+        if has_signal is not None and not self._knows_enough(has_signal):
+            has_signal = None
         entries: list[BufferEntry] = []
         while len(entries) < count:
-            slot = self._draw(weight_of, has_taught, by_shares=by_shares)
+            slot = self._draw(weight_of, has_signal, by_shares=by_shares)
             if slot is None:
                 break
             self._lease_slot(slot, holder, now + lease_seconds)
@@ -152,18 +152,18 @@ class ReplayBuffer:
         self._num_draws += len(entries)
         return entries
 
-    def _knows_enough(self, has_taught: Callable[[PeerId], bool]) -> bool:
-        known = filter(has_taught, self._pool.ready_publishers())
+    def _knows_enough(self, has_signal: Callable[[PeerId], bool]) -> bool:
+        known = filter(has_signal, self._pool.ready_publishers())
         return sum(1 for _ in islice(known, ENOUGH_KNOWN)) >= ENOUGH_KNOWN
 
     def _draw(
-        self, weight_of: WeightOf, has_taught: Callable[[PeerId], bool] | None, *, by_shares: bool
+        self, weight_of: WeightOf, has_signal: Callable[[PeerId], bool] | None, *, by_shares: bool
     ) -> Slot | None:
-        if has_taught is not None:
+        if has_signal is not None:
             is_known = self._rng.random() >= STRANGERS_SHARE
 
             def of_kind(publisher: PeerId, source: str) -> float:
-                return weight_of(publisher, source) if has_taught(publisher) is is_known else 0.0
+                return weight_of(publisher, source) if has_signal(publisher) is is_known else 0.0
 
             slot = self._pool.draw(self._rng, of_kind, by_shares=by_shares)
             if slot is not None:

@@ -186,13 +186,13 @@ class NetViews:
         )
 
     def _full(self) -> FullSeen | None:
-        room = self._member.guard.room
+        room = self._member.guard.conn_manager
         ago_s = math.inf if room.full_at is None else trio.current_time() - room.full_at
         if ago_s > _FULL_SECONDS:
             return None
         return FullSeen(
             slots=self._member.peer.settings.max_connections,
-            disconnected=room.num_let_go,
+            disconnected=room.num_disconnected,
             refused=room.num_refused,
             ago_s=round(ago_s, 1),
         )

@@ -141,7 +141,7 @@ class CoreViews:
                 for row in rows[:REMEMBERED]  # the worst, which are what one looks for
             ),
             refused=member.host.refused_connections(),
-            evicted=member.guard.room.num_let_go,
+            evicted=member.guard.conn_manager.num_disconnected,
         )
 
     async def refusals(self, _options: Mapping[str, Any]) -> Refusals:

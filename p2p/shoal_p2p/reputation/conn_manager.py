@@ -1,8 +1,8 @@
-"""Chooses the peer to disconnect when all slots are taken, so that no newcomer is locked out.
+"""Disconnects peers when all slots are taken, so that newcomers can still connect.
 
-    over the bound, or a newcomer refused for want of a slot
-        └─▶ the longest here of those who have been answered, the better half apart
-              └─▶ learns that this peer is full ─▶ is cut ─▶ may return after about a minute
+    above the limit, or a newcomer refused for lack of a slot
+        └─▶ picks the longest connected peer that was served, except the better half
+              └─▶ is sent FULL ─▶ is disconnected ─▶ may return after about a minute
 
 A newcomer stays until it has received the manifest and a list of peers, or for five seconds. Then
 it can connect elsewhere.
@@ -35,37 +35,37 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STAY_SECONDS = 5.0
-"""Time that every connection has to ask for what a newcomer needs; less, once it is answered."""
-_NEEDED_ANSWERS = 2
-"""Different answers after which a newcomer has what it came for: the manifest, and other peers."""
+"""Minimum lifetime of a connection, unless the peer has received what a newcomer needs."""
+_NEEDED_RESPONSES = 2
+"""Distinct responses that a newcomer needs: the manifest, and a list of peers."""
 _KEPT_RANK = 1.0
-"""Peers at or above this rank may be kept although others here have stayed less long. A guess:
-twenty seconds' first deliveries."""
+"""Peers at or above this rank may stay longer than others. A guess: twenty seconds of first
+deliveries."""
 _FIRST_SECONDS = 2 * STAY_SECONDS
-"""Time in which no newcomer is cut for a later one (a guess)."""
+"""Time during which a newcomer is not displaced by a later one (a guess)."""
 _NEWCOMERS_SHARE = 0.25
-"""Share of the places for newcomers; above it they compete with each other alone. A guess."""
-_LOOK_SECONDS = STAY_SECONDS / 10
-"""Time between two looks while there are too many (a guess)."""
+"""Share of the slots for newcomers; above it newcomers only displace each other. A guess."""
+_CHECK_SECONDS = STAY_SECONDS / 10
+"""Time between checks while there are too many connections (a guess)."""
 _PRESSED_SECONDS = 2.0
-"""Seconds after a refused newcomer in which only half of the places are kept, and most time for
-telling a peer that it is let go: one that is not told is back within 0.5 s. A guess."""
+"""Seconds after a refused newcomer during which half of the slots are cleared, and the limit for
+sending FULL to a peer: one that does not receive it is back within 0.5 s. A guess."""
 
 
-def seats_of(max_connections: int) -> int:
-    """Return how many peers may stay: the rest of the slots is for newcomers, two if possible."""
+def max_peers_for(max_connections: int) -> int:
+    """Return how many peers may stay; the other slots, two if possible, are for newcomers."""
     return max_connections - max(max_connections // 8, min(2, max_connections // 2))
 
 
 def least_useful(
     connections: Sequence[ConnectionInfo], rank: Mapping[PeerId, float], *, max_peers: int
 ) -> ConnectionInfo:
-    """Return whom to cut when a place is needed. Pure.
+    """Return the connection to close when a slot is needed. Pure.
 
-    Newcomers displace nobody of a rank above 0. Those that have brought nothing yet may have a
-    share of the places: for one of them the peer goes that has been here longest for nothing. Above
-    their share the network with most of them gives one up: of its newcomers the longest idle, or
-    the last to come while none has had ten seconds.
+    Newcomers never displace a peer with a rank above 0. Idle newcomers may use a share of the
+    slots; within it, one displaces the peer that has been connected longest without being useful.
+    Above that share, the network with the most newcomers loses one: the longest connected, or the
+    last to arrive while none has had ten seconds.
     """
 
     def is_idle_newcomer(c: ConnectionInfo) -> bool:
@@ -91,12 +91,12 @@ def least_useful(
 
 
 def _crowds(connections: Iterable[ConnectionInfo]) -> Counter[str]:
-    """Count by network; one of this machine is a network of its own."""
+    """Count connections by network; a local peer is its own network."""
     return Counter(c.network or c.peer_id for c in connections)
 
 
 class ConnManager:
-    """Keeps slots free. Start with ``await nursery.start(room.run)``."""
+    """Keeps connection slots free. Start with ``await nursery.start(conn_manager.run)``."""
 
     def __init__(
         self,
@@ -105,42 +105,43 @@ class ConnManager:
         max_peers: int,
         rank: Callable[[PeerId], float],
         is_protected: Callable[[PeerId], bool],
-        is_guest: Callable[[PeerId], bool] = lambda _peer: False,
-        on_let_go: Callable[[PeerId], None] = lambda _peer: None,
+        is_relayed: Callable[[PeerId], bool] = lambda _peer: False,
+        on_disconnect: Callable[[PeerId], None] = lambda _peer: None,
     ) -> None:
-        """`is_guest` tells peers reached through this one; `on_let_go` learns of each that goes."""
+        """`is_relayed` is true for peers that use this relay; `on_disconnect` is called per
+        disconnect."""
         self._host = host
         self._max_peers = max_peers
         self._rank = rank
         self._is_protected = is_protected
-        self._is_guest = is_guest
-        self._on_let_go = on_let_go
+        self._is_relayed = is_relayed
+        self._on_disconnect = on_disconnect
         self._leaving: dict[PeerId, None] = {}
-        self._answered: dict[PeerId, set[str]] = {}
+        self._responses: dict[PeerId, set[str]] = {}
         self._nursery: trio.Nursery | None = None
         self._is_over = trio.Event()
-        self._looked_at = self._refused_at = -math.inf
+        self._checked_at = self._refused_at = -math.inf
         self._quiet = LogThrottle()
-        self.num_let_go = 0
-        """Peers that made room, since the start."""
+        self.num_disconnected = 0
+        """Peers disconnected to free a slot, since the start."""
         self.num_refused = 0
-        """Newcomers that found no slot free, since the start."""
+        """Newcomers refused because no slot was free, since the start."""
         self.full_at: float | None = None
-        """Time when a peer last had to go, or was refused."""
+        """Time when a peer was last disconnected or refused."""
         host.add_peer_callbacks(connected=self._on_connected, disconnected=self._on_gone)
         host.set_full_callback(self._on_full)
 
-    def note_answered(self, peer_id: PeerId, protocol_id: str) -> None:
-        """A peer was told what newcomers ask for: the manifest, or whom else there is."""
-        self._answered.setdefault(peer_id, set()).add(protocol_id)
+    def record_response(self, peer_id: PeerId, protocol_id: str) -> None:
+        """Record that a peer received the manifest or the peer list."""
+        self._responses.setdefault(peer_id, set()).add(protocol_id)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Let go of who must, until cancelled."""
+        """Disconnect surplus peers until cancelled."""
         async with trio.open_nursery() as self._nursery:
             task_status.started()
             while True:
                 await self._is_over.wait()
-                await trio.sleep(_LOOK_SECONDS)
+                await trio.sleep(_CHECK_SECONDS)
                 self._make_room()
 
     def _on_connected(self, peer_id: PeerId) -> None:
@@ -149,17 +150,17 @@ class ConnManager:
 
     def _on_gone(self, peer_id: PeerId) -> None:
         self._leaving.pop(peer_id, None)
-        self._answered.pop(peer_id, None)
+        self._responses.pop(peer_id, None)
 
     def _on_full(self, network: str) -> None:
-        """A newcomer was refused: all slots are taken, or all that its network may have."""
+        """A newcomer was refused: all slots, or all slots of its network, are taken."""
         self.num_refused += 1
-        if not network:  # or who fills its own share would halve the house for everybody
+        if not network:  # a network that exceeds its own share must not halve the limit for others
             self._refused_at = trio.current_time()
         self._note_full()
-        if trio.current_time() - self._looked_at < _LOOK_SECONDS / 5:
+        if trio.current_time() - self._checked_at < _CHECK_SECONDS / 5:
             return
-        self._looked_at = trio.current_time()
+        self._checked_at = trio.current_time()
         if network:
             self._make_room_in(network)
         else:
@@ -173,30 +174,30 @@ class ConnManager:
             return
         self._is_over.set()
         staying = [c for c in self._host.connections() if c.peer_id not in self._leaving]
-        for victim in self._whom(staying, surplus):
-            self._let_go(victim)
+        for peer_id in self._choose(staying, surplus):
+            self._disconnect(peer_id)
 
     def _bound(self) -> int:
-        """Return how many may stay: while newcomers find no slot, only the better half."""
+        """Return how many may stay: half while newcomers are refused."""
         pressed = trio.current_time() - self._refused_at < _PRESSED_SECONDS
         return max(1, self._max_peers // 2) if pressed else self._max_peers
 
     def _make_room_in(self, network: str) -> None:
         of_network = [c for c in self._host.connections() if _is_in(c, network)]
         if not any(c.peer_id in self._leaving for c in of_network):
-            for victim in self._whom(of_network, 1):
-                self._let_go(victim)
+            for peer_id in self._choose(of_network, 1):
+                self._disconnect(peer_id)
 
-    def _whom(self, connections: Sequence[ConnectionInfo], count: int) -> list[PeerId]:
-        """Return the `count` that go, or as many as may."""
+    def _choose(self, connections: Sequence[ConnectionInfo], count: int) -> list[PeerId]:
+        """Return up to `count` peers to disconnect."""
         free = [c for c in connections if not self._is_protected(c.peer_id)]
         worth = {c.peer_id: self._rank(c.peer_id) for c in free}
 
         def worth_keeping(connection: ConnectionInfo) -> tuple[bool, float, bool]:
             chosen = connection.direction is Direction.OUT
-            return self._is_guest(connection.peer_id), worth[connection.peer_id], chosen
+            return self._is_relayed(connection.peer_id), worth[connection.peer_id], chosen
 
-        # Not everybody: else those who come and go all the time were the only ones here.
+        # Half of the useful ones stay; otherwise only peers that reconnect all the time remain.
         good = [c for c in free if (w := worth_keeping(c))[0] or w[2] or w[1] >= _KEPT_RANK]
         good.sort(key=worth_keeping, reverse=True)
         kept = good[: min(self._max_peers, len(connections)) // 2]
@@ -210,56 +211,56 @@ class ConnManager:
         return found
 
     def _has_stayed(self, connection: ConnectionInfo) -> bool:
-        answered = self._answered.get(connection.peer_id, ())
-        return connection.opened_s >= STAY_SECONDS or len(answered) >= _NEEDED_ANSWERS
+        answered = self._responses.get(connection.peer_id, ())
+        return connection.opened_s >= STAY_SECONDS or len(answered) >= _NEEDED_RESPONSES
 
-    def _let_go(self, peer_id: PeerId) -> None:
-        self.num_let_go += 1
+    def _disconnect(self, peer_id: PeerId) -> None:
+        self.num_disconnected += 1
         self._note_full()
         self._leaving[peer_id] = None
-        self._on_let_go(peer_id)
-        log.debug("full: %s makes room", peer_id)
+        self._on_disconnect(peer_id)
+        log.debug("full: disconnecting %s", peer_id)
         if self._nursery is None:
             self._host.abort(peer_id)
         else:
-            self._nursery.start_soon(self._say_and_cut, peer_id)
+            self._nursery.start_soon(self._notify_and_disconnect, peer_id)
 
-    async def _say_and_cut(self, peer_id: PeerId) -> None:
+    async def _notify_and_disconnect(self, peer_id: PeerId) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._say, peer_id, told := trio.Event())
+            nursery.start_soon(self._notify, peer_id, notified := trio.Event())
             with trio.move_on_after(_PRESSED_SECONDS):
-                await told.wait()
-            # Not after the request's own end: closing its stream may take longer than the wait.
+                await notified.wait()
+            # Do not wait for the request's task: closing its stream may take longer.
             if peer_id in self._leaving:
                 self._host.abort(peer_id)
-                await self._host.disconnect(peer_id)  # its slot is free before its tasks have ended
+                await self._host.disconnect(peer_id)  # frees its slot before its tasks have ended
 
-    async def _say(self, peer_id: PeerId, told: trio.Event) -> None:
+    async def _notify(self, peer_id: PeerId, notified: trio.Event) -> None:
         try:
             await self._host.request(
                 peer_id, FULL_PROTOCOL, b"", max_response_bytes=64, timeout=_PRESSED_SECONDS
             )
-        except RequestError as error:  # it went by itself, or its version knows no such word
-            log.debug("%s is let go untold: %s", peer_id, error)
+        except RequestError as error:  # it has left, or does not know the protocol
+            log.debug("disconnecting %s without FULL: %s", peer_id, error)
         finally:
-            told.set()
+            notified.set()
 
     def _note_full(self) -> None:
-        """Say that it is full, now and then."""
+        """Log that this peer is full, throttled."""
         self.full_at = trio.current_time()
         if not self._quiet.may_say(self.full_at):
             return
         log.warning(
-            "full: %d peers connected; since the start %d were let go to make room and %d "
+            "full: %d peers connected; since the start %d were disconnected to free a slot and %d "
             "newcomers refused for now; raise --max-connections or start another bootstrap",
             len(self._host.connected_peers()),
-            self.num_let_go,
+            self.num_disconnected,
             self.num_refused,
         )
 
 
 def _is_in(connection: ConnectionInfo, network: str) -> bool:
-    """Return whether a connection came in from `network` by itself, through no relay."""
+    """Return whether this is a direct inbound connection from `network`."""
     at = connection.address
     if connection.direction is not Direction.IN or not at or is_circuit(at):
         return False

@@ -1,7 +1,7 @@
-"""The reputation at work: judges what arrives, bans, makes room, keeps the file, takes orders.
+"""Applies reputation to a running peer: scores, bans, connection limits and the user's commands.
 
-gossip ─▶ verdicts, behaviour ─▶ Reputation ─▶ host.ban
-a new connection over the bound ─▶ `ConnManager`: somebody goes
+gossip ─▶ verdicts, misbehaviour ─▶ Reputation ─▶ host.ban
+a connection above the limit ─▶ `ConnManager`: disconnects the least useful peer
 socket ─▶ block · unblock · protect · unprotect
 """
 
@@ -37,11 +37,14 @@ REPUTATION_FILE = "reputation.json"
 
 
 class ControlError(Exception):
-    """An order that cannot be followed; one line."""
+    """A block, unblock, protect or unprotect command that cannot be carried out; one line."""
 
 
 class PeerManager:
-    """One peer's judgement of all others."""
+    """Scores all peers, bans those below the threshold, and saves both.
+
+    Call `load` before the first connection, then ``await nursery.start(manager.run)``.
+    """
 
     def __init__(
         self,
@@ -53,31 +56,33 @@ class PeerManager:
         wall_ms: Callable[[], int],
         in_thread: InThread = trio.to_thread.run_sync,
         refused: Refused = say_refused,
-        is_guest: Callable[[PeerId], bool] = lambda _peer: False,
-        on_let_go: Callable[[PeerId], None] = lambda _peer: None,
+        is_relayed: Callable[[PeerId], bool] = lambda _peer: False,
+        on_disconnect: Callable[[PeerId], None] = lambda _peer: None,
     ) -> None:
-        """`is_guest` and `on_let_go` are as `ConnManager` has them."""
+        """See `ConnManager` for `is_relayed` and `on_disconnect`."""
         self._host = host
         self._file = KeptFile(data_dir / REPUTATION_FILE, in_thread=in_thread, refused=refused)
         self._wall_ms = wall_ms
         self.verdicts = VerdictLog()
-        """Log of all verdicts, for views."""
+        """Counts of all verdicts, for views."""
         self.refusals = RefusalLog()
-        """The latest of what was not taken."""
+        """The most recent refusals."""
         self.reputation = Reputation(always_protected=protected)
-        self.room = ConnManager(
+        self.conn_manager = ConnManager(
             host=host,
             max_peers=max_peers,
             rank=self.rank,
             is_protected=self.is_protected,
-            is_guest=is_guest,
-            on_let_go=on_let_go,
+            is_relayed=is_relayed,
+            on_disconnect=on_disconnect,
         )
 
     async def load(self) -> None:
-        """Take over what an earlier life has saved, bans and blocks included."""
+        """Restore what was saved, including bans and blocks."""
         now = trio.current_time()
-        await self._file.load(lambda text: self.reputation.take(text, now, wall_ms=self._wall_ms()))
+        await self._file.load(
+            lambda text: self.reputation.restore(text, now, wall_ms=self._wall_ms())
+        )
         bans = {
             peer_id: seconds
             for peer_id, seconds in self.reputation.banned(now).items()
@@ -89,9 +94,9 @@ class PeerManager:
                 self._host.ban(peer_id, seconds=seconds)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Save what changed, now and then and at the end, until cancelled."""
+        """Save changes periodically and when cancelled."""
         async with trio.open_nursery() as nursery:
-            await nursery.start(self.room.run)
+            await nursery.start(self.conn_manager.run)
             task_status.started()
             await self._file.keep(self._text, urgent=lambda: self.reputation.num_bans)
 
@@ -102,33 +107,33 @@ class PeerManager:
     def _text(self) -> str:
         return self.reputation.to_json(trio.current_time(), wall_ms=self._wall_ms())
 
-    # What gossip tells
+    # Called by gossip
 
     def score(self, peer_id: PeerId) -> float:
-        """Return a peer's points as gossip sees them, at most 0."""
+        """Return a peer's score for gossip, at most 0."""
         return self.reputation.score(peer_id, trio.current_time())
 
     def rank(self, peer_id: PeerId) -> float:
-        """Return how much a connection to this peer is worth."""
+        """Return how valuable a connection to this peer is."""
         return self.reputation.rank(peer_id, trio.current_time())
 
     def is_protected(self, peer_id: PeerId) -> bool:
-        """Return whether this peer may not be banned for its points."""
+        """Return whether this peer is exempt from bans."""
         return self.reputation.is_protected(peer_id)
 
     def on_verdict(self, forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
-        """Count one judged message, and charge or credit who answers for it."""
+        """Count the verdict on a message, and charge or credit its signer and forwarder."""
         self.refusals.note(judged, signer=author, forwarder=forwarder, at_ms=self._wall_ms())
         now = trio.current_time()
         self.reputation.board.judge(judged, signer=author, forwarder=forwarder, now=now)
         self._ban_if_due(forwarder, now)
         if author is not None and author != forwarder:
             self._ban_if_due(author, now)
-        # At last: what is counted has had its consequences, for whoever looks from another thread.
+        # Counted last, so that another thread sees the ban before the count.
         self.verdicts.count(judged, signer=author)
 
     def on_behaviour(self, peer_id: PeerId, cause: Cause) -> None:
-        """Charge what no message shows."""
+        """Charge misbehaviour that is not a validation result."""
         now = trio.current_time()
         self.reputation.board.charge(peer_id, cause, now)
         self._ban_if_due(peer_id, now)
@@ -136,13 +141,13 @@ class PeerManager:
     def _ban_if_due(self, peer_id: PeerId, now: float) -> None:
         seconds = self.reputation.ban_due(peer_id, now)
         if seconds is not None:
-            log.warning("%s is cut off for %.0f s", peer_id, seconds)
+            log.warning("banned %s for %.0f s", peer_id, seconds)
             self._host.ban(peer_id, seconds=seconds)
 
-    # The user's orders
+    # The user's commands
 
     async def control(self, action: ControlAction, text: str) -> None:
-        """Follow an order from the socket, and save. Raises ControlError."""
+        """Carry out a command from the socket, and save. Raises ControlError."""
         try:
             peer_id = parse_peer_id(text)
         except ValueError:
@@ -150,12 +155,12 @@ class PeerManager:
         if peer_id == self._host.peer_id:
             raise ControlError(f"{peer_id} is this node itself")
         try:
-            self._follow(action, peer_id)
+            self._apply(action, peer_id)
         except ListFullError as error:
             raise ControlError(str(error)) from None
         await self.save()
 
-    def _follow(self, action: ControlAction, peer_id: PeerId) -> None:
+    def _apply(self, action: ControlAction, peer_id: PeerId) -> None:
         match action:
             case ControlAction.BLOCK:
                 self.reputation.block(peer_id)

@@ -6,8 +6,8 @@
                                    └─▶ rank: whom to dial, whom to drop when slots are full
     the user            ─▶ blocked (refused) · protected (never banned or dropped for its points)
 
-Time inside is monotonic seconds.  On disk stand ages and what is left, so that a wall clock that
-jumped can at most make them forgiven sooner or later, never for ever.
+Times are monotonic seconds. The file stores ages and remaining durations, so a wall clock that
+jumps can shorten or prolong a ban, but never make it permanent.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from shoal_p2p.reputation.scoring import (
 from shoal_wire.types import PeerId
 
 BAN_SECONDS = HALF_LIFE_SECONDS
-"""The first ban, after which the points have come back by half; each further one within a day lasts
-twice as long."""
+"""Duration of the first ban: the points have then recovered by half. Each further ban within a day
+lasts twice as long."""
 MAX_LISTED = REMEMBERED
-"""Most peers blocked, protected, or banned at one time."""
+"""Maximum number of blocked, of protected, and of banned peers."""
 _BAN_MEMORY_SECONDS = 24 * HOUR_S
-"""Time after a ban in which another one lasts twice as long."""
+"""Time after a ban during which the next one lasts twice as long."""
 MAX_BAN_SECONDS = _BAN_MEMORY_SECONDS / 4
-"""The longest ban. A guess: a peer that was mended is back within the day."""
+"""The longest ban. A guess: a peer that was repaired is back within the day."""
 _MAX_AGE_SECONDS = 30 * _BAN_MEMORY_SECONDS
-"""Most age that is believed of a saved file, also where it is the clock that jumped."""
+"""Maximum age assumed of a saved file, in case the clock jumped."""
 _VERSION = 1
 _SHOWN_POINTS = -FORGET_ABOVE / 2
 """Points above this are rounded away."""
@@ -76,7 +76,7 @@ _SAVED: Final = TypeAdapter(_Saved)
 
 
 class ListFullError(Exception):
-    """A list of the user's holds as many peers as it may."""
+    """A list of blocked or protected peers is full."""
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class _Ban:
 
 
 class Reputation:
-    """Points, sampling weights, bans and the user's own word, by peer."""
+    """Scores, sampling weights, bans and the user's lists, by peer."""
 
     def __init__(self, *, always_protected: Iterable[PeerId] = ()) -> None:
         self.board = Scoreboard()
@@ -97,12 +97,15 @@ class Reputation:
         self._blocked: set[PeerId] = set()
         self._bans: dict[PeerId, _Ban] = {}
         self.num_bans = 0
-        """Ever given in this life."""
+        """Bans issued since the start."""
 
-    # What happens
+    # Bans
 
     def ban_due(self, peer_id: PeerId, now: float) -> float | None:
-        """Ban a peer whose points ask for it; return for how many seconds, None if not (again)."""
+        """Ban a peer whose score is too low; return the duration in seconds, None if not banned.
+
+        Also None if the peer is banned already.
+        """
         if self.is_protected(peer_id) or self.board.score(peer_id, now) >= BAN_BELOW:
             return None
         if self.banned_for(peer_id, now) is not None:
@@ -116,24 +119,24 @@ class Reputation:
         self.num_bans += 1
         return seconds
 
-    # What is held
+    # Queries
 
     def score(self, peer_id: PeerId, now: float) -> float:
-        """Return a peer's points as gossip sees them: a protected peer's cost it nothing."""
+        """Return a peer's score for gossip; 0 for a protected peer."""
         return 0.0 if self.is_protected(peer_id) else self.board.score(peer_id, now)
 
     def rank(self, peer_id: PeerId, now: float) -> float:
-        """Return how much a connection to this peer is worth: what it earned by its usefulness."""
+        """Return how valuable a connection to this peer is: score plus weighted credit."""
         row = self.board.row(peer_id, now)
         return row.score + row.credit * self.sampling.weight(peer_id, now)
 
     def banned_for(self, peer_id: PeerId, now: float) -> float | None:
-        """Return the seconds that are left of a ban; None without one."""
+        """Return the remaining seconds of a ban; None without one."""
         ban = self._bans.get(peer_id)
         return ban.until - now if ban is not None and ban.until > now else None
 
     def banned(self, now: float) -> dict[PeerId, float]:
-        """Return everybody banned now, with the seconds left."""
+        """Return all banned peers with the remaining seconds."""
         left = {peer_id: self.banned_for(peer_id, now) for peer_id in self._bans}
         return {peer_id: seconds for peer_id, seconds in left.items() if seconds is not None}
 
@@ -142,7 +145,7 @@ class Reputation:
         return peer_id in self._blocked
 
     def is_protected(self, peer_id: PeerId) -> bool:
-        """Return whether points can cost this peer nothing: a bootstrap, or the user's word."""
+        """Return whether this peer is exempt from bans: a bootstrap, or protected by the user."""
         return peer_id in self._always or peer_id in self._protected
 
     @property
@@ -151,27 +154,27 @@ class Reputation:
         return frozenset(self._blocked)
 
     def sampling_weight(self, publisher: PeerId, now: float, source: str = "") -> float:
-        """Return the factor on a publisher's chance of being drawn, 0 to 1: 0 for the blocked."""
+        """Return the factor on a publisher's sampling probability, 0 to 1; 0 if blocked."""
         if publisher in self._blocked:
             return 0.0
         return self.sampling.weight(publisher, now, source)
 
     def rows(self, now: float) -> tuple[Score, ...]:
-        """Return everybody of whom something is held, the worst first."""
+        """Return all known peers, worst score first."""
         known = {*self.board.rows(now), *self.sampling.rows(now)}
         known |= self._blocked | self._protected | self._always | set(self.banned(now))
         rows = [self.row(peer_id, now) for peer_id in known]
         return tuple(sorted(rows, key=lambda r: (r.score, r.sampling_weight, -r.merit, r.peer_id)))
 
     def row(self, peer_id: PeerId, now: float) -> Score:
-        """Return all that is held of one peer, but for whether it is connected."""
-        standing, ban = self.board.row(peer_id, now), self._bans.get(peer_id)
+        """Return one peer's record, without its connection state."""
+        scores, ban = self.board.row(peer_id, now), self._bans.get(peer_id)
         banned_s = self.banned_for(peer_id, now)
         return Score(
             peer_id=peer_id,
-            score=round(standing.score, 3),
-            merit=round(standing.credit, 3),
-            points={c.value: round(p, 3) for c, p in standing.points.items() if p < _SHOWN_POINTS},
+            score=round(scores.score, 3),
+            merit=round(scores.credit, 3),
+            points={c.value: round(p, 3) for c, p in scores.points.items() if p < _SHOWN_POINTS},
             sampling_weight=round(self.sampling.weight(peer_id, now), 4),
             reports=round(self.sampling.row(peer_id, now).groups, 2),
             banned_s=None if banned_s is None else round(banned_s, 1),
@@ -180,7 +183,7 @@ class Reputation:
             protected=self.is_protected(peer_id),
         )
 
-    # The user's word
+    # The user's lists
 
     def block(self, peer_id: PeerId) -> None:
         """Refuse a peer until unblocked. Raises ListFullError."""
@@ -188,38 +191,37 @@ class Reputation:
         _add(self._blocked, peer_id)
 
     def unblock(self, peer_id: PeerId) -> None:
-        """Lift a block or a ban and forget what led to it."""
+        """Lift a block or a ban, and forget the peer's record."""
         self._blocked.discard(peer_id)
         self._bans.pop(peer_id, None)
         self.board.forgive(peer_id)
         self.sampling.forgive(peer_id)
 
     def protect(self, peer_id: PeerId) -> None:
-        """Keep a peer whatever its points; ends a block or ban. Raises ListFullError."""
+        """Exempt a peer from bans; ends a block or ban. Raises ListFullError."""
         _add(self._protected, peer_id)
         self._blocked.discard(peer_id)
         self._bans.pop(peer_id, None)
 
     def unprotect(self, peer_id: PeerId) -> None:
-        """Let points count for a peer again; the bootstraps stay protected."""
+        """End a protection; bootstraps stay protected."""
         self._protected.discard(peer_id)
 
     # Across restarts
 
     def to_json(self, now: float, *, wall_ms: int) -> str:
-        """Return all of it as text, the least telling rows left out beyond a bound."""
-        standings = {p: r for p, r in self.board.rows(now).items() if r.weight > FORGET_ABOVE}
-        samplings = {p: r for p, r in self.sampling.rows(now).items() if r.groups > FORGET_ABOVE}
+        """Return the file's content; above a bound the least significant rows are dropped."""
+        scores = {p: r for p, r in self.board.rows(now).items() if r.weight > FORGET_ABOVE}
+        weights = {p: r for p, r in self.sampling.rows(now).items() if r.groups > FORGET_ABOVE}
         bans = {p: b for p, b in self._bans.items() if now - b.until < _BAN_MEMORY_SECONDS}
-        telling = [*bans, *standings, *samplings]
-        peers = list(dict.fromkeys(telling))[:MANY]
+        peers = list(dict.fromkeys([*bans, *scores, *weights]))[:MANY]
         rows = []
         for peer_id in peers:
-            standing, sampled = standings.get(peer_id), samplings.get(peer_id)
+            score, sampled = scores.get(peer_id), weights.get(peer_id)
             ban = bans.get(peer_id)
             row: dict[str, Any] = {"peer_id": peer_id}
-            if standing is not None:
-                row["points"] = {str(c): round(v, 4) for c, v in standing.points.items() if v}
+            if score is not None:
+                row["points"] = {str(c): round(v, 4) for c, v in score.points.items() if v}
             if sampled is not None:
                 row["useful"] = round(sampled.useful, 4)
                 row["expected"] = round(sampled.expected, 4)
@@ -236,8 +238,8 @@ class Reputation:
         }
         return one_a_line(content, "peers", rows)
 
-    def take(self, text: str, now: float, *, wall_ms: int) -> None:
-        """Take over what `to_json` wrote. Raises ValueError, before any change."""
+    def restore(self, text: str, now: float, *, wall_ms: int) -> None:
+        """Restore what `to_json` returned. Raises ValueError before any change."""
         try:
             saved = _SAVED.validate_json(text, strict=True)
         except ValidationError:
@@ -246,9 +248,9 @@ class Reputation:
         blocked, protected = set(saved["blocked"]), set(saved["protected"])
         self._blocked, self._protected = blocked, protected - blocked
         for row in saved["peers"][:MANY]:
-            self._take_row(row, now, age_s)
+            self._restore_row(row, now, age_s)
 
-    def _take_row(self, row: _SavedPeer, now: float, age_s: float) -> None:
+    def _restore_row(self, row: _SavedPeer, now: float, age_s: float) -> None:
         peer_id = row["peer_id"]
         points = {Cause(c): v for c, v in row.get("points", {}).items() if c in set(Cause)}
         self.board.restore(peer_id, points, now, age_s=age_s)

@@ -17,7 +17,7 @@ def account(
     *,
     connected: Collection[PeerId],
     weight_of: Callable[[PeerId], float],
-    standings: PublisherWeights,
+    weights: PublisherWeights,
     now: float,
     limit: int = 256,
 ) -> Buffer:
@@ -33,13 +33,13 @@ def account(
             rows.get(peer) or PublisherRow(peer_id=peer),
             sampled=found.draws,
             received=found.stored_total,
-            reward_spread=_useful(standings, peer, now),
+            reward_spread=_useful(weights, peer, now),
             weight=round(weight_of(peer), 4),
             connected=peer in connected,
         )
     return replace(held, publishers=tuple(rows.values()))
 
 
-def _useful(standings: PublisherWeights, peer: PeerId, now: float) -> float | None:
-    row = standings.row(peer, now)
+def _useful(weights: PublisherWeights, peer: PeerId, now: float) -> float | None:
+    row = weights.row(peer, now)
     return round(row.useful / row.groups, 3) if row.groups >= 0.5 else None

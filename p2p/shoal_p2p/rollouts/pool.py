@@ -280,13 +280,13 @@ class RolloutPool:
             now=trio.current_time(),
             lease_seconds=lease_seconds,
             weight_of=self._weight_of,
-            has_taught=self._has_taught if self._settings.draws != "uniform" else None,
+            has_signal=self._has_signal if self._settings.draws != "uniform" else None,
             by_shares=self._settings.draws != "uniform",
         )
 
-    def _has_taught(self, publisher: PeerId) -> bool:
+    def _has_signal(self, publisher: PeerId) -> bool:
         book = self._reputation
-        return book is None or book.sampling.has_taught(publisher, trio.current_time())
+        return book is None or book.sampling.has_signal(publisher, trio.current_time())
 
     def _weight_of(self, publisher: PeerId, source: str = "") -> float:
         """Return the factor on a publisher's chance of being drawn, 0 to 1."""
@@ -304,7 +304,7 @@ class RolloutPool:
             self._buffer.counters(),
             connected=connected,
             weight_of=self._weight_of,
-            standings=PublisherWeights() if book is None else book.sampling,
+            weights=PublisherWeights() if book is None else book.sampling,
             now=now,
         )
 

@@ -26,7 +26,7 @@ class Large:
 
     def __init__(self, num_publishers: int, liars: float, seed: int, networks: int = 20) -> None:
         self.rng = random.Random(seed)
-        self.standings = PublisherWeights()
+        self.weights = PublisherWeights()
         most = num_publishers + 1
         self.buffer = ReplayBuffer(
             limits(max_groups=most, max_age_seconds=1e9, max_bytes=100 * most),
@@ -51,7 +51,7 @@ class Large:
         return [float(self.rng.random() < right) for _ in range(ANSWERS)]
 
     def report(self, group_id: GroupId, name: PeerId, rewards: list[float], *, own: bool) -> None:
-        self.standings.report(
+        self.weights.report(
             group_id, publisher=name, family="f", rewards=rewards, own=own, now=self.now
         )
 
@@ -69,8 +69,8 @@ class Large:
                 holder="t",
                 now=self.now,
                 lease_seconds=1e6,
-                weight_of=lambda name, source: self.standings.weight(name, self.now, source),
-                has_taught=lambda name: self.standings.has_taught(name, self.now),
+                weight_of=lambda name, source: self.weights.weight(name, self.now, source),
+                has_signal=lambda name: self.weights.has_signal(name, self.now),
             ):
                 name = item.group.publisher
                 self.report(item.group.group_id, name, self.rewards(self.skill[name]), own=False)
@@ -103,7 +103,7 @@ def test_a_newcomer_to_a_large_swarm_is_found() -> None:
     swarm.skill[newcomer], swarm.network[newcomer] = 0.6, "its own"
     swarm.publish(newcomer)
     swarm.play(225)
-    assert swarm.standings.has_taught(newcomer, swarm.now)
+    assert swarm.weights.has_signal(newcomer, swarm.now)
 
 
 def drawn_of(known: int, strangers: int, count: int) -> Counter[bool]:
@@ -117,7 +117,7 @@ def drawn_of(known: int, strangers: int, count: int) -> Counter[bool]:
         holder="t",
         now=0.0,
         lease_seconds=1.0,
-        has_taught=lambda name: name.startswith("known"),
+        has_signal=lambda name: name.startswith("known"),
         by_shares=False,
     )
     assert len(items) == count
@@ -145,6 +145,6 @@ def test_where_the_known_have_nothing_left_strangers_are_drawn() -> None:
         holder="t",
         now=0.0,
         lease_seconds=1.0,
-        has_taught=lambda name: name.startswith("known"),
+        has_signal=lambda name: name.startswith("known"),
     )
     assert len(items) == 66

@@ -50,12 +50,12 @@ async def test_who_is_let_go_is_told_and_waits_and_both_doctors_say_why(tmp_path
     async with open_peer(
         BootstrapPeer, tmp_path / "b", parts=INSTANT, max_connections=2, target_peers=1
     ) as meeting:
-        room = meeting.member.guard.room
+        room = meeting.member.guard.conn_manager
         async with (
             open_peer(Node, tmp_path / "1", parts=INSTANT, bootstrap=(address_of(meeting),)) as one,
             open_peer(Node, tmp_path / "2", parts=INSTANT, bootstrap=(address_of(meeting),)) as two,
         ):
-            await until(lambda: room.num_let_go, patience_s=30.0)
+            await until(lambda: room.num_disconnected, patience_s=30.0)
             nodes = [one, two]
 
             def waiting() -> list[NodeComponents]:

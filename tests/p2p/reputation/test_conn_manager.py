@@ -1,4 +1,4 @@
-"""Who makes room, where a network has all the slots that one may have."""
+"""Which peer is disconnected when a network holds all the slots that one network may have."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ OF_NETWORK = 4
 CROWD, OTHER = "203.0.113", "198.51.100"
 
 
-class House(FakeHost):
-    """A host with the real gate at its door; it takes half a second to tell a peer to go."""
+class GatedHost(FakeHost):
+    """A host with a real `InboundGate`; sending FULL to a peer takes half a second."""
 
     def __init__(self) -> None:
-        super().__init__(answers={FULL_PROTOCOL: self._is_told})
+        super().__init__(answers={FULL_PROTOCOL: self._on_notified})
         self.gate = InboundGate(GateLimits(prefix_connections=OF_NETWORK), trio.current_time())
-        self.told: list[PeerId] = []
+        self.notified: list[PeerId] = []
         self._tickets: dict[PeerId, GateTicket] = {}
 
-    async def _is_told(self, peer_id: PeerId, _request: bytes) -> bytes:
+    async def _on_notified(self, peer_id: PeerId, _request: bytes) -> bytes:
         await trio.sleep(0.5)
-        self.told.append(peer_id)
+        self.notified.append(peer_id)
         return b""
 
-    def come(self, name: str, host: str) -> bool:
+    def connects(self, name: str, host: str) -> bool:
         """Return whether a peer that dials from `host` gets in."""
         ticket = self.gate.admit(host, trio.current_time())
         if isinstance(ticket, GateRefusal):
@@ -55,108 +55,108 @@ class House(FakeHost):
 
 
 @asynccontextmanager
-async def room_of(house: House) -> AsyncIterator[ConnManager]:
-    room = ConnManager(
-        host=house,
+async def conn_manager_of(host: GatedHost) -> AsyncIterator[ConnManager]:
+    conn_manager = ConnManager(
+        host=host,
         max_peers=SLOTS,
         rank=lambda _peer: 0.0,
         is_protected=lambda peer_id: peer_id.startswith("protected"),
     )
     async with trio.open_nursery() as nursery:
-        await nursery.start(room.run)
-        yield room
+        await nursery.start(conn_manager.run)
+        yield conn_manager
         nursery.cancel_scope.cancel()
 
 
 async def test_a_newcomer_of_a_full_network_takes_the_place_of_one_that_has_stayed(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    house = House()
-    async with room_of(house) as room:
-        # None of them has come from that network by itself: dialled, or there is but their relay.
-        house.connect(
+    host = GatedHost()
+    async with conn_manager_of(host) as conn_manager:
+        # None of these is a direct inbound connection: they are dialled, or relayed.
+        host.connect(
             PeerId("relayed"),
             address=f"/ip4/{CROWD}.81/tcp/1/p2p/Relay/p2p-circuit",
             direction=Direction.IN,
         )
         for number in range(6):
-            house.connect(
+            host.connect(
                 PeerId(f"dialled{number}"),
                 address=f"/ip4/{CROWD}.80/tcp/{number}",
                 direction=Direction.OUT,
             )
-        assert house.come("other", f"{OTHER}.1")
-        away = house.connected_peers()
+        assert host.connects("other", f"{OTHER}.1")
+        away = host.connected_peers()
         await trio.sleep(0.1)
         for number in range(OF_NETWORK):
-            assert house.come(f"crowd{number}", f"{CROWD}.{number + 1}")
-        assert not house.come("new", f"{CROWD}.99")
+            assert host.connects(f"crowd{number}", f"{CROWD}.{number + 1}")
+        assert not host.connects("new", f"{CROWD}.99")
         await trio.sleep(2.0)
-        assert not house.told, "none of them had the time that a newcomer has"
+        assert not host.notified, "none of them had the time that a newcomer has"
         await trio.sleep(2 * STAY_SECONDS)  # from ten seconds on the longest here goes
-        assert not house.come("new", f"{CROWD}.99")
+        assert not host.connects("new", f"{CROWD}.99")
         await trio.sleep(0.2)
-        assert not house.come("newer", f"{CROWD}.98")
+        assert not host.connects("newer", f"{CROWD}.98")
         await trio.sleep(1.0)
-        assert [peer_id[:5] for peer_id in house.told] == ["crowd"], "one, for two that came"
-        assert house.come("new", f"{CROWD}.99")
-        assert away <= house.connected_peers()
-        assert (room.num_let_go, room.num_refused) == (1, 3)
+        assert [peer_id[:5] for peer_id in host.notified] == ["crowd"], "one for both"
+        assert host.connects("new", f"{CROWD}.99")
+        assert away <= host.connected_peers()
+        assert (conn_manager.num_disconnected, conn_manager.num_refused) == (1, 3)
 
 
 async def test_who_was_answered_makes_room_at_once_and_the_protected_never(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    house = House()
-    async with room_of(house) as room:
+    host = GatedHost()
+    async with conn_manager_of(host) as conn_manager:
         for name in ("protected1", "protected2", "protected3", "answered"):
-            assert house.come(name, f"{CROWD}.1")
+            assert host.connects(name, f"{CROWD}.1")
         for protocol_id in (MANIFEST_PROTOCOL, PEERS_PROTOCOL):
-            for peer_id in house.connected_peers():
-                room.note_answered(peer_id, protocol_id)
-        assert not house.come("new", f"{CROWD}.99")
+            for peer_id in host.connected_peers():
+                conn_manager.record_response(peer_id, protocol_id)
+        assert not host.connects("new", f"{CROWD}.99")
         await trio.sleep(1.0)
-        assert house.told == ["answered"]
-        assert house.come("new", f"{CROWD}.99")
+        assert host.notified == ["answered"]
+        assert host.connects("new", f"{CROWD}.99")
 
 
 @pytest.mark.parametrize("seed", range(2))
 async def test_names_of_one_network_keep_nobody_out_and_push_nobody_out(
     seed: int, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """They come by the dozen a second and never leave; honest ones come from there and elsewhere,
-    try every few seconds, and ask two questions."""
-    house, rng = House(), random.Random(seed)
+    """A crowd connects a dozen times a second and never leaves. Honest peers of the same and of
+    other networks try every few seconds, and send two requests."""
+    host, rng = GatedHost(), random.Random(seed)
     waited: dict[str, float] = {}
 
     async def crowd() -> None:
         for number in range(100_000):
-            house.come(f"crowd{number}", f"{CROWD}.{rng.randrange(2, 250)}")
+            host.connects(f"crowd{number}", f"{CROWD}.{rng.randrange(2, 250)}")
             await trio.sleep(rng.expovariate(12.0))
 
-    async def honest(name: str, host: str) -> None:
-        came_at = trio.current_time()
-        while not house.come(name, host):  # noqa: ASYNC110 - it tries again
+    async def honest(name: str, address: str) -> None:
+        started_at = trio.current_time()
+        while not host.connects(name, address):  # noqa: ASYNC110 - it tries again
             await trio.sleep(rng.uniform(0, 8.0))
         await trio.sleep(1.0)
-        if PeerId(name) in house.peers:
-            waited[name] = trio.current_time() - came_at
+        if PeerId(name) in host.peers:
+            waited[name] = trio.current_time() - started_at
         else:
-            await honest(name, host)
+            await honest(name, address)
 
-    async with room_of(house) as room, trio.open_nursery() as nursery:
+    async with conn_manager_of(host) as conn_manager, trio.open_nursery() as nursery:
         here = {f"here{number}" for number in range(SLOTS - OF_NETWORK - 3)}
-        assert all(house.come(name, f"192.0.{name[4:]}.1") for name in here)
+        assert all(host.connects(name, f"192.0.{name[4:]}.1") for name in here)
         nursery.start_soon(crowd)
         await trio.sleep(30.0)
         for number in range(3):
             nursery.start_soon(honest, f"near{number}", f"{CROWD}.1")
             nursery.start_soon(honest, f"far{number}", f"{OTHER}.{number}")
         await trio.sleep(120.0)
-        of_crowd = [p for p in house.peers if p.startswith(("crowd", "near"))]
+        of_crowd = [p for p in host.peers if p.startswith(("crowd", "near"))]
         assert len(of_crowd) <= OF_NETWORK
-        assert all(waited[f"far{number}"] == 1.0 for number in range(3)), "others wait for nothing"
+        assert all(waited[f"far{number}"] == 1.0 for number in range(3)), "others do not wait"
         assert any(name.startswith("near") for name in waited)
-        assert here <= house.connected_peers(), "nor do they push anybody out"
-        assert room.num_let_go > 10
+        assert here <= host.connected_peers(), "and no peer of another network is displaced"
+        assert conn_manager.num_disconnected > 10
         nursery.cancel_scope.cancel()

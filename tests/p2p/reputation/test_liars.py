@@ -1,7 +1,7 @@
-"""Honest nodes of every skill and liars of several kinds, drawn by the real buffer and service.
+"""Honest nodes of every skill and several kinds of liars, sampled by the real buffer and service.
 
-The trainer here is its rule alone: lease, verify, report, train on what has signal, pass over the
-rest.  Only the answers are made up: each group's rewards are drawn by its publisher's skill.
+The trainer is reduced to its rule: lease, verify, report, train on groups with signal, skip the
+rest. Only the completions are simulated: a group's rewards are sampled by its publisher's skill.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Skill = Callable[[random.Random], Rewards]
 
 
 def right(chance: float) -> Skill:
-    """Answers that are right with a chance, each alone."""
+    """Completions that are right with a probability, independently."""
     return lambda rng: tuple(float(rng.random() < chance) for _ in range(ANSWERS))
 
 
 def token(most: float) -> Skill:
-    """Garbage for which a lenient verifier gives a little, now and then."""
+    """Garbage for which a lenient verifier sometimes gives a small reward."""
     return lambda rng: tuple(rng.choice((0.0, most)) for _ in range(ANSWERS))
 
 
@@ -54,8 +54,8 @@ LIARS: dict[str, Skill] = {
 }
 
 
-class Swarm:
-    """Publishers by name, what their groups earn, and this node's trainer."""
+class TrainerScenario:
+    """Publishers by name, the rewards of their groups, and this node's trainer."""
 
     def __init__(self, node: LocalNode, rng: random.Random) -> None:
         self._node = node
@@ -75,7 +75,7 @@ class Swarm:
         )
 
     async def publish(self, name: str, skill: Skill, count: int, *, by: str = "") -> None:
-        """Let `name` publish `count` groups that earn by its skill, brought by itself or `by`."""
+        """Publish `count` groups of `name` with rewards by its skill, delivered by itself or `by`."""
         if name not in self._authors:
             self._authors[name] = make.Author(self._node.manifest, now_ms=wall_ms())
             self.names[self._authors[name].peer_id] = name
@@ -102,8 +102,8 @@ class Swarm:
     async def ask(self, body: m.Body) -> m.Body:
         return await self._service.handle(HOLDER, m.Role.TRAINER, body)
 
-    async def play(self, own: Skill, rounds: int) -> tuple[Counter[str], Counter[str]]:
-        """Play rounds; return how many groups of each publisher were drawn and trained on."""
+    async def run(self, own: Skill, rounds: int) -> tuple[Counter[str], Counter[str]]:
+        """Run rounds; return how many groups of each publisher were sampled and trained on."""
         drawn: Counter[str] = Counter()
         trained: Counter[str] = Counter()
         for _ in range(rounds):
@@ -155,57 +155,58 @@ async def test_liars_lose_their_share_within_twenty_rounds_and_no_honest_node_is
     tmp_path: Path, seed: int
 ) -> None:
     async with open_local_node(tmp_path) as node:
-        swarm = Swarm(node, random.Random(seed))
-        await swarm.start()
+        scenario = TrainerScenario(node, random.Random(seed))
+        await scenario.start()
         for name, skill in (HONEST | LIARS).items():
-            await swarm.publish(name, skill, 500)
-        await swarm.play(right(0.4), rounds=20)
-        drawn, trained = await swarm.play(right(0.4), rounds=150)
+            await scenario.publish(name, skill, 500)
+        await scenario.run(right(0.4), rounds=20)
+        drawn, trained = await scenario.run(right(0.4), rounds=150)
         assert trained.total() == 150 * EXTERNAL
         for liar in LIARS:
-            # Of a verifier that gives liars a little: the learner's own, and all it knows.
+            # A verifier that rewards liars a little is the node's own, so it has no better
+            # judgement.
             assert share(trained, [liar]) < (0.03 if liar == "token" else 0.01)
-            assert share(drawn, [liar]) < 0.02, "of draws alike it would have a ninth"
+            assert share(drawn, [liar]) < 0.02, "uniform sampling would give a ninth"
         for useful in ("weak", "fair", "good", "strong"):
-            assert share(drawn, [useful]) > 0.1, "everybody useful keeps a whole share"
-        assert share(drawn, ["fresh"]) > 0.01, "who teaches a seventh is drawn less, and drawn"
+            assert share(drawn, [useful]) > 0.1, "every useful publisher keeps a full share"
+        assert share(drawn, ["fresh"]) > 0.01, "a seventh of the signal: sampled less, but sampled"
         now = trio.current_time()
-        for peer_id, name in swarm.names.items():
+        for peer_id, name in scenario.names.items():
             assert node.reputation.score(peer_id, now) == 0.0, f"{name}: reports never ban"
             assert node.reputation.ban_due(peer_id, now) is None
 
 
 async def test_a_fresh_node_that_learns_is_drawn_again(tmp_path: Path) -> None:
     async with open_local_node(tmp_path) as node:
-        swarm = Swarm(node, random.Random(4))
-        await swarm.start()
+        scenario = TrainerScenario(node, random.Random(4))
+        await scenario.start()
         for name, skill in HONEST.items():
-            await swarm.publish(name, skill, 300)
-        await swarm.publish("beginner", right(0.0), 20)
-        await swarm.play(right(0.4), rounds=15)
-        beginner = next(peer for peer, name in swarm.names.items() if name == "beginner")
+            await scenario.publish(name, skill, 300)
+        await scenario.publish("beginner", right(0.0), 20)
+        await scenario.run(right(0.4), rounds=15)
+        beginner = next(peer for peer, name in scenario.names.items() if name == "beginner")
         now = trio.current_time()
         assert node.reputation.sampling.weight(beginner, now) < 0.3
-        await swarm.publish("beginner", right(0.5), 300)
+        await scenario.publish("beginner", right(0.5), 300)
         later = now + 3 * 900.0
         assert node.reputation.sampling.weight(beginner, later) > 0.3, "time forgives"
         for row in (node.reputation.sampling.row(beginner, later),):
             node.reputation.sampling.restore(beginner, row, now, age_s=0.0)
-        drawn, _ = await swarm.play(right(0.4), rounds=30)
+        drawn, _ = await scenario.run(right(0.4), rounds=30)
         assert share(drawn, ["beginner"]) > 0.05
 
 
 async def test_a_hundred_names_of_a_liar_get_no_more_than_its_network(tmp_path: Path) -> None:
     async with open_local_node(tmp_path) as node:
-        swarm = Swarm(node, random.Random(6))
-        await swarm.start()
+        scenario = TrainerScenario(node, random.Random(6))
+        await scenario.start()
         for name in ("fair", "good", "strong"):
-            await swarm.publish(name, HONEST[name], 400)
-        await swarm.play(right(0.4), rounds=5)
+            await scenario.publish(name, HONEST[name], 400)
+        await scenario.run(right(0.4), rounds=5)
         names = [f"liar-{number}" for number in range(100)]
         node.pool._network_of = lambda _publisher: "of the liar"
         for name in names:
-            await swarm.publish(name, right(0.0), 5, by="liar")
-        drawn, trained = await swarm.play(right(0.4), rounds=20)
+            await scenario.publish(name, right(0.0), 5, by="liar")
+        drawn, trained = await scenario.run(right(0.4), rounds=20)
         assert share(drawn, names) < 0.3, "a quarter, as each of the honest"
         assert share(trained, names) == 0.0

@@ -1,4 +1,4 @@
-"""The reputation at work in a real peer: bans, orders through the socket, room, restarts."""
+"""`PeerManager` in a real peer: bans, commands through the socket, slots, restarts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def guarded(
 
 
 async def refused(host: Libp2pHost, at: Libp2pHost) -> bool:
-    """Whether `host` cannot get in at `at`."""
+    """Return whether `at` refuses a connection from `host`."""
     try:
         await host.dial(at.listen_addrs()[0], timeout=5.0)
         await until(lambda: at.is_connected(host.peer_id), patience_s=1.0)
@@ -100,7 +100,7 @@ async def test_an_order_about_nobody_is_refused(tmp_path: Path) -> None:
 
 async def test_a_full_house_drops_the_useless_for_the_newcomer(tmp_path: Path) -> None:
     async with guarded(tmp_path, max_peers=2) as (host, guard):
-        guard.room._host = Aged(host)  # type: ignore[assignment]
+        guard.conn_manager._host = Aged(host)  # type: ignore[assignment]
         async with open_test_host() as useful, open_test_host() as useless:
             for second in range(20):
                 guard.reputation.board.judge(
@@ -112,8 +112,12 @@ async def test_a_full_house_drops_the_useless_for_the_newcomer(tmp_path: Path) -
             async with open_test_host() as newcomer:
                 for peer in (useful, useless, newcomer):
                     await peer.dial(host.listen_addrs()[0])
-                    came = partial(host.is_connected, peer.peer_id)
-                    await until(lambda came=came: guard.room.num_let_go or came())
+                    is_connected = partial(host.is_connected, peer.peer_id)
+                    await until(
+                        lambda is_connected=is_connected: (
+                            guard.conn_manager.num_disconnected or is_connected()
+                        )
+                    )
                 await until(lambda: len(host.connected_peers()) == 2)
                 assert host.connected_peers() == {useful.peer_id, newcomer.peer_id}
 
@@ -133,7 +137,7 @@ class Aged:
         return getattr(self._host, name)
 
 
-# Newcomers and who was here before
+# Newcomers and established peers
 
 
 def seen(name: int, *, opened_s: float, network: int | None = None) -> ConnectionInfo:
@@ -141,8 +145,8 @@ def seen(name: int, *, opened_s: float, network: int | None = None) -> Connectio
     return connection_of(f"p{name}", f"/ip4/{host}/tcp/{name + 1}", opened_s=opened_s)
 
 
-class House:
-    """Connections and their ranks over time; somebody comes, and somebody may have to go."""
+class ConnectionModel:
+    """Connections and their ranks over time; adding one may displace another."""
 
     def __init__(self, places: int) -> None:
         self.places = places
@@ -150,8 +154,8 @@ class House:
         self.rank: dict[PeerId, float] = {}
         self.now = 0.0
 
-    def come(self, name: int, network: int | None = None, rank: float = 0.0) -> int | None:
-        """Return who has to go."""
+    def add(self, name: int, network: int | None = None, rank: float = 0.0) -> int | None:
+        """Return the displaced connection, if any."""
         self.opened[name] = (self.now, network)
         self.rank[PeerId(f"p{name}")] = rank
         if len(self.opened) <= self.places:
@@ -167,47 +171,47 @@ class House:
 
 @pytest.mark.parametrize("network", [None, 7])
 def test_idle_newcomers_take_no_place_from_modest_merit(network: int | None) -> None:
-    house = House(24)
+    model = ConnectionModel(24)
     for name in range(24):
-        house.come(name, rank=0.05 if name < 20 else 0.0)
-    house.now = 3600.0
+        model.add(name, rank=0.05 if name < 20 else 0.0)
+    model.now = 3600.0
     for name in range(100, 700):
-        house.now += 0.1
-        house.come(name, network)
-        assert set(range(20)) <= house.opened.keys()
+        model.now += 0.1
+        model.add(name, network)
+        assert set(range(20)) <= model.opened.keys()
 
 
 def test_the_crowd_makes_room_for_a_newcomer_of_another_network() -> None:
-    house = House(24)
+    model = ConnectionModel(24)
     for name in range(18):
-        house.come(name, rank=0.05)
-    house.now = 3600.0
+        model.add(name, rank=0.05)
+    model.now = 3600.0
     for name in range(100, 200):
-        house.now += 0.1
-        house.come(name, network=7)
-    house.come(50, network=8)
-    assert 50 in house.opened
+        model.now += 0.1
+        model.add(name, network=7)
+    model.add(50, network=8)
+    assert 50 in model.opened
     for name in range(200, 600):
-        house.now += 0.1
-        house.come(name, network=7)
-        assert 50 in house.opened
+        model.now += 0.1
+        model.add(name, network=7)
+        assert 50 in model.opened
 
 
 def test_a_newcomer_has_ten_seconds_whoever_comes_after_it() -> None:
-    house = House(24)
+    model = ConnectionModel(24)
     for name in range(18):
-        house.come(name, rank=0.05)
-    house.now = 3600.0
-    house.come(50)
+        model.add(name, rank=0.05)
+    model.now = 3600.0
+    model.add(50)
     for name in range(100, 199):
-        house.now += 0.1
-        house.come(name)
-        assert 50 in house.opened
-    house.rank[PeerId("p50")] = 0.05
+        model.now += 0.1
+        model.add(name)
+        assert 50 in model.opened
+    model.rank[PeerId("p50")] = 0.05
     for name in range(200, 600):
-        house.now += 0.1
-        house.come(name)
-        assert 50 in house.opened, "it has proven itself"
+        model.now += 0.1
+        model.add(name)
+        assert 50 in model.opened, "it has proven itself"
 
 
 EVENTS = st.lists(
@@ -225,16 +229,16 @@ EVENTS = st.lists(
 def test_no_course_of_arrivals_puts_an_idle_newcomer_in_the_place_of_merit(
     events: list[tuple[float, int | None, float]],
 ) -> None:
-    house = House(12)
+    model = ConnectionModel(12)
     for number, (pause, network, rank) in enumerate(events):
-        house.now += pause
-        before = {n: house.now - at for n, (at, _) in house.opened.items()}
-        gone = house.come(number, network, rank)
-        assert len(house.opened) <= house.places
-        if gone is None or house.rank[PeerId(f"p{gone}")] <= 0:
+        model.now += pause
+        before = {n: model.now - at for n, (at, _) in model.opened.items()}
+        gone = model.add(number, network, rank)
+        assert len(model.opened) <= model.places
+        if gone is None or model.rank[PeerId(f"p{gone}")] <= 0:
             continue
-        left = [house.rank[PeerId(f"p{n}")] for n in house.opened]
-        assert min(left) >= house.rank[PeerId(f"p{gone}")], f"merit went before less: {before}"
+        left = [model.rank[PeerId(f"p{n}")] for n in model.opened]
+        assert min(left) >= model.rank[PeerId(f"p{gone}")], f"a better peer was displaced: {before}"
 
 
 async def test_a_new_ban_is_on_disk_within_twenty_seconds_and_points_within_a_minute(
@@ -242,7 +246,7 @@ async def test_a_new_ban_is_on_disk_within_twenty_seconds_and_points_within_a_mi
 ) -> None:
     writes: list[float] = []
 
-    async def told(call: Callable[..., Any], *args: Any, **_: Any) -> Any:
+    async def recording(call: Callable[..., Any], *args: Any, **_: Any) -> Any:
         writes.append(trio.current_time())
         return await at_once(call, *args)
 
@@ -252,7 +256,7 @@ async def test_a_new_ban_is_on_disk_within_twenty_seconds_and_points_within_a_mi
         protected=(),
         max_peers=10,
         wall_ms=lambda: int(1000 * trio.current_time()),
-        in_thread=cast("Any", told),
+        in_thread=cast("Any", recording),
     )
     good, bad = (fresh_identity().peer_id for _ in range(2))
     async with trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""What is held of peers: bans that double and end, the user's word, and survival of restarts."""
+"""`Reputation`: bans that double and expire, the user's lists, and restarts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def misbehave(reputation: Reputation, peer: PeerId, now: float) -> None:
         reputation.board.charge(peer, Cause.SIGNED_HEAVY, now)
 
 
-def teach(
+def report_groups(
     reputation: Reputation, *, useful: Sequence[PeerId], useless: Sequence[PeerId], now: float
 ) -> None:
     """Report sixty groups of each of these."""
@@ -51,7 +51,7 @@ def teach(
 def again(reputation: Reputation, *, now: float, later_ms: int = 0) -> Reputation:
     """The reputation after a restart `later_ms` of wall clock later."""
     fresh = Reputation()
-    fresh.take(reputation.to_json(now, wall_ms=1_000_000), 5.0, wall_ms=1_000_000 + later_ms)
+    fresh.restore(reputation.to_json(now, wall_ms=1_000_000), 5.0, wall_ms=1_000_000 + later_ms)
     return fresh
 
 
@@ -130,7 +130,7 @@ def test_useful_peers_rank_above_idle_ones_and_useless_ones_do_not() -> None:
             reputation.board.judge(
                 verdict(Reason.VALID), signer=peer, forwarder=peer, now=float(second)
             )
-    teach(reputation, useful=(ME, ANN), useless=(EVE,), now=100.0)
+    report_groups(reputation, useful=(ME, ANN), useless=(EVE,), now=100.0)
     ann, bob, eve = (reputation.rank(peer, 100.0) for peer in (ANN, BOB, EVE))
     assert ann > 1.0 > eve >= bob == 0.0
     assert eve < 0.1, "flooding with garbage earns no rank"
@@ -189,7 +189,7 @@ def test_a_corrupt_file_is_named_set_aside_and_skipped(
     path.write_bytes(content)
     reputation = Reputation()
     with caplog.at_level(logging.WARNING):
-        read_kept(path, lambda text: reputation.take(text, 0.0, wall_ms=0))
+        read_kept(path, lambda text: reputation.restore(text, 0.0, wall_ms=0))
     assert str(path) in caplog.text
     assert not path.exists()
     assert path.with_name(REPUTATION_FILE + ".corrupt").read_bytes() == content
@@ -202,7 +202,7 @@ def test_values_out_of_range_in_a_file_are_cut() -> None:
     row |= {"useful": 1e9, "groups": 3.0, "ban_s": 1e12, "bans": 2}
     content = {"version": 1, "saved_ms": 0, "blocked": [], "protected": [], "peers": [row]}
     reputation = Reputation()
-    reputation.take(json.dumps(content), 0.0, wall_ms=0)
+    reputation.restore(json.dumps(content), 0.0, wall_ms=0)
     held = reputation.row(EVE, 0.0)
     assert (held.points, held.score, held.merit) == ({Cause.FLOOD: -100.0}, -100.0, 5.0)
     assert reputation.banned_for(EVE, 0.0) == MAX_BAN_SECONDS
@@ -210,10 +210,10 @@ def test_values_out_of_range_in_a_file_are_cut() -> None:
 
 def test_what_groups_taught_survives_a_restart() -> None:
     reputation = Reputation()
-    teach(reputation, useful=(ME,), useless=(EVE,), now=0.0)
+    report_groups(reputation, useful=(ME,), useless=(EVE,), now=0.0)
     before = reputation.sampling_weight(EVE, 0.0)
     assert before < 0.05
     saved = reputation.to_json(0.0, wall_ms=0)
     again = Reputation()
-    again.take(saved, 0.0, wall_ms=0)
+    again.restore(saved, 0.0, wall_ms=0)
     assert again.sampling_weight(EVE, 0.0) == pytest.approx(before, rel=0.01)

@@ -1,4 +1,4 @@
-"""A peer's points: a cause costs its weight down to its floor; time forgives."""
+"""A peer's points: a cause costs its weight down to its limit, and points recover."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_each_cause_costs_what_the_table_says(
     board.judge(judged, signer=SIGNER, forwarder=FORWARDER, now=0.0)  # type: ignore[arg-type]
     assert board.score(SIGNER, 0.0) == of_signer
     assert board.score(FORWARDER, 0.0) == of_forwarder
-    # Who sends its own message is not charged twice.
+    # A peer that sends its own message is not charged twice.
     alone = Scoreboard()
     alone.judge(judged, signer=SIGNER, forwarder=SIGNER, now=0.0)  # type: ignore[arg-type]
     assert alone.score(SIGNER, 0.0) == of_signer
@@ -133,7 +133,7 @@ def test_credit_is_small_slow_pays_nothing_and_ends_with_a_penalty() -> None:
     earned = board.row(FORWARDER, 1000.0).credit
     assert 1.0 < earned <= WEIGHTS[Cause.FIRST_DELIVERY].limit
     assert board.score(FORWARDER, 1000.0) == 0.0
-    assert board.row(SIGNER, 1000.0).credit == 0.0, "only who delivered it"
+    assert board.row(SIGNER, 1000.0).credit == 0.0, "only the deliverer is credited"
     board.judge(LIGHT, signer=FORWARDER, forwarder=FORWARDER, now=1000.0)
     assert board.score(FORWARDER, 1000.0) == -4.0
     assert board.row(FORWARDER, 1000.0).credit == 0.0

@@ -14,9 +14,9 @@ ANN, BOB, EVE = map(PeerId, ("ann", "bob", "eve"))
 
 
 def test_who_contributes_and_who_is_silent() -> None:
-    standings = PublisherWeights()
+    weights = PublisherWeights()
     for number, best in enumerate((1.0, 0.0)):
-        standings.report(
+        weights.report(
             GroupId(bytes([number])),
             publisher=ANN,
             family="a",
@@ -29,7 +29,7 @@ def test_who_contributes_and_who_is_silent() -> None:
         {BOB: Counters(draws=1, stored_total=10), ANN: Counters(draws=5, stored_total=30)},
         connected={ANN, EVE},
         weight_of=lambda peer: 0.25 if peer == BOB else 1.0,
-        standings=standings,
+        weights=weights,
         now=0.0,
     )
     assert [(p.peer_id, p.groups, p.received, p.sampled, p.connected) for p in made.publishers] == [
