@@ -94,7 +94,7 @@ class NodeComponents:
             manifest,
             Receivers(
                 keep=self.pool.keep_all,
-                accuse=self.pool.withdraw,
+                on_equivocation=self.pool.withdraw,
                 announcements=book.wanted,
                 observers=(book,),
             ),

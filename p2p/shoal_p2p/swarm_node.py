@@ -14,7 +14,7 @@ import trio
 
 from shoal_p2p.intake.intake import Intake, IntakeLimits, Receivers
 from shoal_p2p.intake.validation import ValidationContext
-from shoal_p2p.intake.verifier_scheduler import PATIENCE_S
+from shoal_p2p.intake.verifier_scheduler import QUEUE_TIMEOUT_S
 from shoal_p2p.net.address import parse_peer_address
 from shoal_p2p.peer import PeerNode
 from shoal_p2p.peers import services
@@ -70,7 +70,7 @@ class SwarmNode:
             logger.warning("%s: that task file is not used", why)
         self.task_files = with_accepted(settings.task_file, peer.data_dir)
         self.families = specs_of(manifest, self.task_files)
-        self.worker = parts.worker(self.families, PATIENCE_S)
+        self.worker = parts.worker(self.families, QUEUE_TIMEOUT_S)
         self.intake = Intake(
             context=ValidationContext(rules=rules_of(manifest), me=peer.peer_id),
             questions=self.worker,

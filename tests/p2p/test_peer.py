@@ -84,7 +84,10 @@ async def meet(one: PeerNode, *others: PeerNode) -> None:
 
 def member_of(peer: PeerNode) -> SwarmNode:
     return SwarmNode(
-        peer, SWARM, Receivers(keep=nothing, accuse=nothing), draws=Demand(per_s=lambda: 1.0)
+        peer,
+        SWARM,
+        Receivers(keep=nothing, on_equivocation=nothing),
+        draws=Demand(per_s=lambda: 1.0),
     )
 
 

@@ -46,7 +46,7 @@ class IntakeBench:
             ledger=self.ledger,
             receivers=Receivers(
                 keep=self._keep,
-                accuse=self._accuse,
+                on_equivocation=self._on_equivocation,
                 announcements=announcements or Announcements(),
             ),
             wall_ms=lambda: make.NOW_MS,
@@ -58,7 +58,7 @@ class IntakeBench:
     async def _keep(self, batches: Sequence[SignedBatch]) -> None:
         self.kept += batches
 
-    async def _accuse(self, pair: Equivocation, envelope: bytes) -> None:
+    async def _on_equivocation(self, pair: Equivocation, envelope: bytes) -> None:
         self.accused.append((pair, envelope))
 
     async def in_thread(self, sync_fn: Callable[..., Any], *args: Any, **_how: object) -> Any:

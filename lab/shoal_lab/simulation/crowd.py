@@ -200,7 +200,7 @@ class CrowdNode:
     async def _validate(self, data: bytes, author: PeerId, _forwarder: PeerId) -> Verdict:
         self.num_heard += 1
         self._crowd.heard(self, data)
-        self._traffic.accepted(
+        self._traffic.on_accepted(
             BatchAccepted(
                 publisher=author,
                 sequence=1,

@@ -90,11 +90,11 @@ class FetchBook:
         )
         self.shelf = BatchIndex(manifest)
 
-    def accepted(self, told: BatchAccepted) -> None:
+    def on_accepted(self, told: BatchAccepted) -> None:
         """Count a valid batch, and see whether one before it is missing."""
         self.stats.batches[told.source] += 1
         self.stats.groups[told.source] += told.num_groups
-        self.gaps.accepted(told)
+        self.gaps.on_accepted(told)
 
 
 class RolloutExchange:
@@ -186,7 +186,7 @@ class RolloutExchange:
         )
 
     async def _take(self, envelope: bytes, job: PullJob, provider: PeerId) -> Verdict:
-        return await self._intake.take(
+        return await self._intake.validate_fetched(
             envelope,
             publisher=job.publisher,
             sequence=job.sequence,

@@ -55,7 +55,7 @@ class GapDetector:
         self.rights = RetryBudget(chase)
         self._opened = trio.Event()
 
-    def accepted(self, told: BatchAccepted) -> None:
+    def on_accepted(self, told: BatchAccepted) -> None:
         """Learn of a valid batch: it may be one that was missed, or show one."""
         if (gap := self.gaps.close(told.publisher, told.sequence)) is not None and gap.tries:
             self._stats.gaps_filled += 1

@@ -61,7 +61,7 @@ class PendingFetches(Announcements):
         """Return whether a batch is being fetched as what `ref` says that it is."""
         return self.queue.has(claim_of(ref)) or claim_of(ref) in self._fetching
 
-    def announced(
+    def on_announcement(
         self, publisher: PeerId, announcement: Announcement, forwarder: PeerId
     ) -> Reason | None:
         """Queue an announced batch; return why not. Its signature and number have been checked."""

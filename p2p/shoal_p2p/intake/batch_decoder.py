@@ -1,11 +1,11 @@
-"""Payloads opened at their price: what unpacks to much leaves the loop, and has a bound in bytes.
+"""Decodes batch payloads within a memory limit, large ones in a thread.
 
-    declared size ─▶ room? ─▶ small: here ───────────────────▶ batch, rules, digests
-                        ├───▶ middling: parsed, little in it: here ──▲  ▲
-                        └───▶ large, or much in it: in a thread ────────┘
+    declared size ─▶ within the limit? ─▶ small: in the event loop ─────────▶ batch, rules, digests
+                        ├───▶ medium: parsed; few objects: in the event loop ──▲  ▲
+                        └───▶ large, or many objects: in a thread ────────────────┘
 
-A few kilobytes on the wire may be megabytes and thousands of objects.  What a message cost is
-counted, not timed (`weight.work_of`): a busy machine makes nobody guilty.
+A few kilobytes on the wire may be megabytes and thousands of objects. The cost of a message is
+computed from counts, not from elapsed time (`weight.work_of`), so a busy machine accuses no peer.
 """
 
 from __future__ import annotations
@@ -30,36 +30,36 @@ from shoal_wire.verdict import Reason
 T = TypeVar("T")
 
 HEAVY_BYTES = 8 * 1024
-"""Unpacked; more than that may be opened in a thread. Some four milliseconds at the worst."""
+"""Decompressed size above which a payload may be decoded in a thread: some 4 ms of work."""
 PARSED_BYTES = 32 * 1024
-"""Unpacked; up to that it is parsed to see how much is in it, and opened here if that is little."""
+"""Decompressed size up to which a payload is parsed to count its objects; few decode inline."""
 LIGHT_S = 0.002
-"""Work by count, in seconds: some twenty groups of eight. A thread costs as much as five groups."""
+"""Limit of inline work in seconds: some twenty groups of eight. A thread costs five groups."""
 MAX_OPEN_BYTES = QUEUE_BYTES
-"""Unpacked, of all messages that are being judged at once."""
+"""Decompressed bytes of all messages in validation."""
 MAX_OPEN_BYTES_OF_NETWORK = MAX_OPEN_BYTES // 2
-"""Bound for one network: whatever its names, the others have as much left."""
+"""Bound for one network, whatever its identities: as much is left for the others."""
 MAX_OPEN_BYTES_OF_PEER = MAX_BATCH_BYTES
-"""Bound for one forwarder: one batch of the greatest size there is."""
+"""Bound for one forwarder: one batch of maximum size."""
 
 
 class BatchDecoder:
-    """Opens payloads; bounded in bytes, for each forwarder, for each network and for all."""
+    """Decodes payloads, bounded in bytes for each forwarder, for each network and in total."""
 
     def __init__(self, in_thread: InThread) -> None:
         self._in_thread = in_thread
         self._one_at_a_time = FairLimiter(1)
         self._open_bytes: Counter[ShareKey] = Counter()
-        """Bytes open for each network and each of its peers."""
+        """Bytes in validation for each network and each of its peers."""
 
     @contextmanager
-    def room_for(self, by: ShareKey, num_bytes: int) -> Iterator[None]:
-        """Hold the room of a payload that declares `num_bytes` while its message is judged.
+    def reserve(self, by: ShareKey, num_bytes: int) -> Iterator[None]:
+        """Reserve the declared size of a payload while its message is validated.
 
-        `by` is the network and the peer that brought it.
+        `by` is the network and the peer that delivered it.
 
         Raises:
-            Rejected: there is no room now; nobody's fault.
+            Rejected: BUSY, the limit is reached; no peer is charged.
         """
         size, held = min(num_bytes, MAX_BATCH_BYTES), self._open_bytes
         bounds = (MAX_OPEN_BYTES, MAX_OPEN_BYTES_OF_NETWORK, MAX_OPEN_BYTES_OF_PEER)
@@ -83,10 +83,10 @@ class BatchDecoder:
         *,
         parse: Callable[[], ParsedBatch],
     ) -> SignedBatch:
-        """Return what `open_payload` does, out of the loop if it unpacks to much. Raises Rejected.
+        """Return the result of `open_payload`, run in a thread if it is large. Raises Rejected.
 
-        It is given what `parse` returns where that was looked at. Digests and weights of the groups
-        are known when this returns.
+        `open_payload` is passed the result of `parse` if that was computed. The digests and weights
+        of the groups are cached when this returns.
         """
 
         def open_it() -> SignedBatch:
@@ -106,6 +106,6 @@ class BatchDecoder:
         return await self.in_thread(open_it, by)
 
     async def in_thread(self, open_it: Callable[[], T], by: ShareKey) -> T:
-        """Return what `open_it` does, out of the loop, one at a time. Raises what it raises."""
+        """Run `open_it` in a thread, one call at a time; return its result or raise its error."""
         async with self._one_at_a_time.slot(by):
             return await self._in_thread(open_it)

@@ -25,15 +25,15 @@ class Statement:
     batch_id: BatchId
 
 
-def statement_in(envelope: bytes) -> Statement | None:
-    """Return what the signer of a batch, or of an announcement of one, states; None if nothing."""
+def parse_statement(envelope: bytes) -> Statement | None:
+    """Return the statement in the envelope of a batch or an announcement; None if there is none."""
     try:
         opened = open_envelope(
             envelope, payload_types=(BATCH_PAYLOAD_TYPE, ANNOUNCEMENT_PAYLOAD_TYPE)
         )
         if opened.payload_type == ANNOUNCEMENT_PAYLOAD_TYPE:
-            told = decode_announcement(opened.payload)
-            swarm, sequence, name = told.swarm_digest, told.sequence, told.batch_id
+            announced = decode_announcement(opened.payload)
+            swarm, sequence, name = announced.swarm_digest, announced.sequence, announced.batch_id
         else:
             batch = decode_batch(opened.payload, max_bytes=MAX_BATCH_BYTES)
             swarm, sequence, name = batch.swarm_digest, batch.sequence, batch_id(envelope)
@@ -42,7 +42,7 @@ def statement_in(envelope: bytes) -> Statement | None:
     return Statement(signer=opened.signer, swarm_digest=swarm, sequence=sequence, batch_id=name)
 
 
-def shows_two(
+def proves_equivocation(
     publisher: PeerId,
     sequence: int,
     *,
@@ -55,12 +55,12 @@ def shows_two(
     `first` and `second` are envelopes. If the first is no longer on disk, its id is enough: this
     node stored it after it had opened both.
     """
-    later = statement_in(second)
+    later = parse_statement(second)
     if later is None or (later.signer, later.sequence) != (publisher, sequence):
         return False
     if first is None:
         return first_id != later.batch_id
-    earlier = statement_in(first)
+    earlier = parse_statement(first)
     return (
         earlier is not None
         and (earlier.signer, earlier.sequence) == (publisher, sequence)

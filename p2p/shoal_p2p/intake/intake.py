@@ -1,13 +1,13 @@
-"""Intake: one judgement for all that peers bring, the buffer behind, a bounded queue between.
+"""Validates all batches from peers and queues valid ones for the buffer.
 
     gossip ──▶ validate ─┬─▶ (cheap, stateless) ─▶ ledger ─▶ task worker ─▶ ledger ─▶ queue ─▶ keep
-    fetched ─▶ take ─────┘          │                │            │                     │
+    fetched ─▶ validate_fetched ────┤                │            │                     │
                                  verdict          verdict   ignore on fault       gossip: ignore
                                                                                   fetched: wait
 
-Everything up to the queue happens before a message is forwarded; scoring does not: rewards are
-computed by whoever trains. An announcement is judged without the batch it names, which is pulled
-afterwards and judged like any other.
+Everything up to the queue happens before a message is forwarded, except scoring: rewards are
+computed by the trainer. An announcement is validated without its batch, which is pulled afterwards
+and validated like any other.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from shoal_p2p.intake.validation import (
     parse_payload,
 )
 from shoal_p2p.intake.verifier_scheduler import (
-    ASKED_FOR,
+    REQUESTED,
     CostLimitExceeded,
     QuestionSource,
     VerifierScheduler,
@@ -61,21 +61,20 @@ log = logging.getLogger(__name__)
 
 KEPT_BATCHES = 16
 KEPT_BYTES = 1024 * 1024
-"""Batches that are kept together, where so many wait, and what they weigh before the last: they
-share a transaction."""
+"""Maximum batches per database transaction, and their maximum weight before the last is added."""
 
 QUEUE_BATCHES = 256
-"""Validated batches that may wait for the buffer; beyond it new ones are ignored and counted."""
+"""Validated batches that may wait for the buffer; above it new ones are ignored and counted."""
 
 WAITING_BATCHES = 2 * KEPT_BATCHES
-"""Validated batches that wait for the buffer while gossip's messages are opened. Beyond it these
-wait themselves, unopened and unread, until gossip's deadline: so who sends them sees that this node
-is behind. Twice `KEPT_BATCHES`. Where 256 waited unseen, 16 nodes at twice what their cores carry
-validated most batches several times in vain (`benchmarks.delivery`, *overload*)."""
+"""Validated batches that may wait for the buffer while gossip messages are opened. Above it
+messages wait unopened until gossip's deadline, so that senders notice that this node is behind.
+Twice `KEPT_BATCHES`. With 256, 16 nodes under twice the load of their cores validated most batches
+several times in vain (`benchmarks.delivery`, *overload*)."""
 
 
 RESERVE_SHARE = 0.25
-"""Share of a publisher's burst of groups that is left to its gossip when gaps are filled."""
+"""Share of a publisher's burst of groups that gap repair leaves for its gossip."""
 
 
 _WORKER_TRIES = 3
@@ -83,7 +82,7 @@ _WORKER_TRIES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchAccepted:
-    """A valid batch is on its way to the buffer."""
+    """Event: a valid batch was queued for the buffer."""
 
     publisher: PeerId
     sequence: int
@@ -91,57 +90,61 @@ class BatchAccepted:
     num_groups: int
     source: Source
     delivered_by: PeerId | None = None
-    """The peer that forwarded or gave it, where that is known."""
+    """The peer that forwarded or served it, if known."""
 
 
 class Observer(Protocol):
-    """Learns of what the intake lets through."""
+    """Is notified of accepted batches."""
 
-    def accepted(self, told: BatchAccepted) -> None:
-        """Take note; must not wait, and must not raise."""
+    def on_accepted(self, event: BatchAccepted) -> None:
+        """Handle the event. Must not block and must not raise."""
 
 
 class Announcements:
-    """Takes up what is announced; this one does not care, as a relay does not."""
+    """Handles announcements; this default ignores them, as a relay does."""
 
     pulls = False
-    """True if announced batches are pulled. If not, the announcement itself counts as seen and
-    takes its groups off the publisher's quota."""
+    """True if announced batches are pulled. Otherwise the announcement itself counts as received
+    and its groups are charged to the publisher's quota."""
 
-    def announced(
+    def on_announcement(
         self, publisher: PeerId, announcement: Announcement, forwarder: PeerId
     ) -> Reason | None:
-        """Take up an announcement; return why not. It is forwarded if there is no reason."""
+        """Handle an announcement; return the reason to refuse it, or None to forward it."""
         return None
 
 
 async def _keep_nothing(*_what: object) -> None:
-    """Keep nothing, as a peer that has no use for groups."""
+    """Discard the batches, as a peer without a trainer does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receivers:
-    """The receivers of the intake's results."""
+    """Callbacks for the intake's results."""
 
     keep: Callable[[Sequence[SignedBatch]], Awaitable[None]] = _keep_nothing
-    """Takes valid batches, in their order."""
-    accuse: Callable[[Equivocation, bytes], Awaitable[None]] = _keep_nothing
-    """Takes proof that a publisher signed two batches under one number."""
+    """Receives valid batches, in order."""
+    on_equivocation: Callable[[Equivocation, bytes], Awaitable[None]] = _keep_nothing
+    """Receives proof that a publisher signed two batches under one number."""
     announcements: Announcements = field(default_factory=Announcements)
     observers: Sequence[Observer] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntakeLimits:
-    """Bounds on the batches that wait for the intake, and on their wait."""
+    """Limits of the queues, and the worker of each family."""
 
     queue_batches: int = QUEUE_BATCHES
     lanes: Mapping[str, str] = field(default_factory=dict)
-    """Worker process of each family that an own server or judge makes (`FamilySpec.lane`)."""
+    """Worker of each family that an own server or judge provides (`FamilySpec.lane`)."""
 
 
 class Intake:
-    """Judges what peers send and hands on what is valid."""
+    """Validates messages from peers and passes valid batches on.
+
+    `validate` is gossip's validator and `validate_fetched` that of fetched batches. Start with
+    ``await nursery.start(intake.run)``.
+    """
 
     def __init__(
         self,
@@ -156,22 +159,22 @@ class Intake:
         network_of: Callable[[PeerId], str] = str,
         limits: IntakeLimits | None = None,
     ) -> None:
-        """Messages wait until `is_open` is set: before the ledger knows what is on disk, the second
-        batch under a number cannot be told from the first. `network_of` names the network of a peer
-        that brings a batch, by which the worker's time is shared first (`Host.source_of`).
+        """Messages wait until `is_open` is set: until the ledger is restored from disk, a second
+        batch under a number looks like the first. `network_of` returns a peer's network, the first
+        level of the worker's share keys (`Host.source_of`).
         """
         bounds = limits or IntakeLimits()
         self._context = context
-        self._turns = VerifierScheduler(questions, lanes=bounds.lanes)
+        self._scheduler = VerifierScheduler(questions, lanes=bounds.lanes)
         self._network_of = network_of
         self._ledger = ledger
         self._receivers = receivers
         self._wall_ms = wall_ms
         self._is_open = is_open
-        self._opener = BatchDecoder(in_thread)
+        self._decoder = BatchDecoder(in_thread)
         self._queued_bytes = 0
-        self._taken = trio.Event()
-        """Set when batches have left the queue."""
+        self._drained = trio.Event()
+        """Set when batches are taken off the queue."""
         self._send, self._receive = trio.open_memory_channel[SignedBatch](bounds.queue_batches)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -179,17 +182,17 @@ class Intake:
         task_status.started()
         async with self._receive:
             async for first in self._receive:
-                # Its second copy may have come while it waited here, where none could withdraw it.
+                # An equivocation may have been found while it waited in the queue.
                 await self._receivers.keep(
                     [
                         signed
-                        for signed in self._with_others(first)
+                        for signed in self._take_chunk(first)
                         if not self._ledger.is_equivocated(signed.publisher, signed.batch.sequence)
                     ]
                 )
 
-    def _with_others(self, first: SignedBatch) -> list[SignedBatch]:
-        """Return a batch taken from the queue, and with it what waits behind it."""
+    def _take_chunk(self, first: SignedBatch) -> list[SignedBatch]:
+        """Return a batch and others that wait behind it, up to one transaction."""
         taken, num_bytes = [first], sum(map(weight_of, first.batch.groups))
         while len(taken) < KEPT_BATCHES and num_bytes < KEPT_BYTES:
             try:
@@ -199,42 +202,42 @@ class Intake:
             taken.append(signed)
             num_bytes += sum(map(weight_of, signed.batch.groups))
         self._queued_bytes -= num_bytes
-        self._taken.set()
-        self._taken = trio.Event()
+        self._drained.set()
+        self._drained = trio.Event()
         return taken
 
     async def validate(self, data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
-        """Judge one message, and queue it if it is valid. Gossip's deadline bounds its waits."""
+        """Validate one message, and queue it if valid. Gossip's deadline bounds the waits."""
         context, now_ms = self._context, self._wall_ms()
         work_s, signed = 0.0, None
         try:
             envelope = open_message(data, author=author, context=context)
-            await self._until_open()
-            await self._until_few_wait()
+            await self._wait_until_open()
+            await self._wait_for_buffer()
             match envelope.payload_type:
                 case limits.ANNOUNCEMENT_PAYLOAD_TYPE:
-                    told = open_announcement(
+                    announcement = open_announcement(
                         envelope, author=author, context=context, now_ms=now_ms
                     )
-                    await self._take_announcement(told, author, forwarder, statement=data)
+                    await self._take_announcement(announcement, author, forwarder, statement=data)
                 case _:
-                    said_itself, network = author == forwarder, self._network_of(forwarder)
+                    is_direct, network = author == forwarder, self._network_of(forwarder)
                     size, by = declared_size(envelope.payload), (network, forwarder)
-                    with self._opener.room_for(by, size):
-                        signed = await self._opened(envelope, author, forwarder, by)
+                    with self._decoder.reserve(by, size):
+                        signed = await self._decode(envelope, author, forwarder, by)
                         work_s = work_of(signed.batch.groups)
-                        await self._check_new(signed, Source.GOSSIP, said_itself=said_itself)
-                        share_key = (network, PUBLISHED if said_itself else FORWARDED, author)
+                        await self._check_new(signed, Source.GOSSIP, is_direct=is_direct)
+                        share_key = (network, PUBLISHED if is_direct else FORWARDED, author)
                         regenerated = await self._regenerate(
-                            coordinates_of(signed.batch), share_key, is_own=said_itself
+                            coordinates_of(signed.batch), share_key, is_own=is_direct
                         )
                         _reject_for(check_questions(signed.batch, regenerated))
-                        # Guard: another copy may have been judged while this was at the worker.
-                        await self._check_new(signed, Source.GOSSIP, said_itself=said_itself)
+                        # Checked again: a copy may have been accepted in the meantime.
+                        await self._check_new(signed, Source.GOSSIP, is_direct=is_direct)
                         self._accept(signed, Source.GOSSIP)
-                    if said_itself:
+                    if is_direct:
                         num_groups = len(signed.batch.groups)
-                        self._ledger.said(author, num_groups, trio.current_time())
+                        self._ledger.charge_direct(author, num_groups, trio.current_time())
         except Rejected as rejected:
             return replace(
                 verdict(rejected.reason),
@@ -243,7 +246,7 @@ class Intake:
             )
         return replace(ACCEPT, work_s=work_s)
 
-    async def take(
+    async def validate_fetched(
         self,
         raw: bytes,
         *,
@@ -253,11 +256,11 @@ class Intake:
         source: Source,
         provider: PeerId | None = None,
     ) -> Verdict:
-        """Judge a batch that was asked for as the publisher's under that number; queue it if valid.
+        """Validate a batch fetched by publisher and number; queue it if valid.
 
-        `signer_not_sender` says that it is another's, under another number, or of the recent ones
-        and of other than `num_groups`, by which it was decided how much to ask for. Where gossip
-        would ignore for want of room or of a worker, this waits a while.
+        The reason is SIGNER_NOT_SENDER if the publisher or the number differs, or, for a recent
+        batch, if it has not `num_groups` groups, on which the request was based. If the queue is
+        full or the worker is unavailable, this waits for a while, unlike `validate`.
         """
         signed = None
         try:
@@ -266,15 +269,15 @@ class Intake:
             if (signed.batch.sequence, len(signed.batch.groups)) != (sequence, counted):
                 raise Rejected(Reason.SIGNER_NOT_SENDER)
             await self._check_new(signed, source)
-            share_key = (self._network_of(provider or publisher), ASKED_FOR, publisher)
+            share_key = (self._network_of(provider or publisher), REQUESTED, publisher)
             regenerated = await self._regenerate_patiently(coordinates_of(signed.batch), share_key)
             _reject_for(check_questions(signed.batch, regenerated))
             await self._wait_for_room()
-            # Guard: gossip may have brought a copy while this one was at the worker or waited.
+            # Checked again: gossip may have delivered a copy in the meantime.
             await self._check_new(signed, source)
             self._accept(signed, source)
         except Rejected as rejected:
-            # One of this node's own is another's than it was said to be, like any other's.
+            # A batch of this node's own is not the requested publisher's either.
             is_mine = rejected.reason is Reason.CLAIMS_TO_BE_ME
             reason = Reason.SIGNER_NOT_SENDER if is_mine else rejected.reason
             family = rejected.family if signed is None else family_of(signed.batch)
@@ -285,13 +288,13 @@ class Intake:
         """Return how many validated batches wait for the buffer."""
         return self._send.statistics().current_buffer_used
 
-    async def _until_open(self) -> None:
+    async def _wait_until_open(self) -> None:
         if self._is_open is not None and not self._is_open.is_set():
             await self._is_open.wait()
 
-    async def _until_few_wait(self) -> None:
+    async def _wait_for_buffer(self) -> None:
         while self.queue_length() >= WAITING_BATCHES:
-            await self._taken.wait()
+            await self._drained.wait()
 
     async def _open_fetched(
         self, raw: bytes, publisher: PeerId, provider: PeerId | None
@@ -299,16 +302,16 @@ class Intake:
         def open_it() -> SignedEnvelope:
             return open_fetched(raw, context=self._context)
 
-        # Some 20 ms a megabyte: the loop must not stand still for it.
+        # About 20 ms a megabyte, too long for the event loop.
         is_large = len(raw) > limits.WHOLE_MESSAGE_BYTES
         by = (self._network_of(provider or publisher), publisher)
-        envelope = await self._opener.in_thread(open_it, by) if is_large else open_it()
-        return await self._opened(envelope, publisher, provider, by)
+        envelope = await self._decoder.in_thread(open_it, by) if is_large else open_it()
+        return await self._decode(envelope, publisher, provider, by)
 
-    async def _opened(
+    async def _decode(
         self, envelope: SignedEnvelope, author: PeerId, delivered_by: PeerId | None, by: ShareKey
     ) -> SignedBatch:
-        """Return the batch in an envelope, opened where its size allows; `by` has the turn."""
+        """Return the batch in an envelope, decoded inline or in a thread; `by` is its share key."""
         parse = partial(parse_payload, envelope, author=author, context=self._context)
         finish = partial(
             open_payload,
@@ -319,20 +322,19 @@ class Intake:
             delivered_by=delivered_by,
         )
         size = declared_size(envelope.payload)
-        return await self._opener.open(lambda parsed: finish(parsed=parsed), size, by, parse=parse)
+        return await self._decoder.open(lambda parsed: finish(parsed=parsed), size, by, parse=parse)
 
     async def _take_announcement(
-        self, told: Announcement, author: PeerId, forwarder: PeerId, *, statement: bytes
+        self, announcement: Announcement, author: PeerId, forwarder: PeerId, *, statement: bytes
     ) -> None:
-        now = trio.current_time()
-        reason = self._ledger.check(author, told.sequence, told.batch_id, told.num_groups, now)
+        sequence, batch_id = announcement.sequence, announcement.batch_id
+        num_groups = announcement.num_groups
+        reason = self._ledger.check(author, sequence, batch_id, num_groups, trio.current_time())
         if reason is not None:
-            await self._refuse(reason, author, told.sequence, told.batch_id, statement)
-        _reject_for(self._receivers.announcements.announced(author, told, forwarder))
+            await self._refuse(reason, author, sequence, batch_id, statement)
+        _reject_for(self._receivers.announcements.on_announcement(author, announcement, forwarder))
         if not self._receivers.announcements.pulls:
-            self._ledger.record(
-                author, told.sequence, told.batch_id, told.num_groups, trio.current_time()
-            )
+            self._ledger.record(author, sequence, batch_id, num_groups, trio.current_time())
 
     def _accept(self, signed: SignedBatch, source: Source) -> None:
         if not self._has_room():
@@ -345,7 +347,7 @@ class Intake:
             self._ledger.remember(*number, now)
         else:
             self._ledger.record(*number, len(batch.groups), now)
-        told = BatchAccepted(
+        event = BatchAccepted(
             publisher=signed.publisher,
             sequence=batch.sequence,
             previous_sequence=batch.previous_sequence,
@@ -354,13 +356,13 @@ class Intake:
             delivered_by=signed.delivered_by,
         )
         for observer in self._receivers.observers:
-            observer.accepted(told)
+            observer.on_accepted(event)
 
     async def _regenerate(
         self, tasks: list[TaskCoordinates], share_key: ShareKey, *, is_own: bool = False
     ) -> list[Digest]:
         try:
-            return await self._turns.question_digests(tasks, share_key, is_own=is_own)
+            return await self._scheduler.question_digests(tasks, share_key, is_own=is_own)
         except CostLimitExceeded:
             raise Rejected(Reason.COST_LIMIT) from None
         except WorkerUnavailable:
@@ -383,25 +385,25 @@ class Intake:
     async def _wait_for_room(self) -> None:
         with trio.move_on_after(REPLY_S):
             while not self._has_room():
-                await self._taken.wait()
+                await self._drained.wait()
 
     def _has_room(self) -> bool:
         full = self.queue_length() >= self._send.statistics().max_buffer_size
         return not full and self._queued_bytes < QUEUE_BYTES
 
     async def _check_new(
-        self, signed: SignedBatch, source: Source, *, said_itself: bool = False
+        self, signed: SignedBatch, source: Source, *, is_direct: bool = False
     ) -> None:
-        """Ask the ledger whether the batch is new and within its publisher's quota."""
+        """Check that the batch is new and within its publisher's quota. Raises Rejected."""
         now, num_groups = trio.current_time(), len(signed.batch.groups)
         number = signed.publisher, signed.batch.sequence, signed.batch_id
         reason = check_number(self._ledger, *number, num_groups, source, now)
         if (
-            said_itself
+            is_direct
             and reason is Reason.OVER_QUOTA
-            and self._ledger.said(signed.publisher, num_groups, now)
+            and self._ledger.charge_direct(signed.publisher, num_groups, now)
         ):
-            # Others have sent us so much of it, replays perhaps: it knows nothing of that.
+            # Other peers forwarded too much of it, perhaps replays. That is not its fault.
             reason = Reason.BUSY
         if reason is not None:
             await self._refuse(
@@ -416,12 +418,14 @@ class Intake:
         batch_id: BatchId,
         statement: bytes,
     ) -> NoReturn:
-        """Reject; `statement`, which the publisher signed, proves it where it signed two."""
+        """Raise Rejected. With an equivocation, `statement` is the publisher's signed proof."""
         if reason is Reason.EQUIVOCATION:
-            pair = self._ledger.accuse(publisher, sequence, batch_id, trio.current_time())
+            pair = self._ledger.record_equivocation(
+                publisher, sequence, batch_id, trio.current_time()
+            )
             if pair is not None:
                 log.warning("%s signed two batches as number %d", publisher, sequence)
-                await self._receivers.accuse(pair, statement)
+                await self._receivers.on_equivocation(pair, statement)
         raise Rejected(reason)
 
 
@@ -434,14 +438,14 @@ def check_number(
     source: Source,
     now: float,
 ) -> Reason | None:
-    """Return why a batch is not to be taken by its number, or by its publisher's quota.
+    """Return why a batch must be refused by its number or its publisher's quota, or None.
 
-    What a peer lists as recent has no quota: a publisher has used its own all the time that this
-    node was away, and how much is asked for `Backfill` decides by the room that is left.
+    Recent batches have no quota: the publisher used its quota while this node was offline, and
+    `Backfill` limits its requests by the free space in the buffer.
     """
     if source is Source.BACKFILL:
-        return ledger.not_new(publisher, sequence, batch_id)
-    # Gossip, and what is announced there, is the publisher's live traffic: the quota is for that.
+        return ledger.check_new(publisher, sequence, batch_id)
+    # The quota is meant for live traffic: gossip and announced batches.
     reserve_share = RESERVE_SHARE if source is Source.GAP else 0.0
     return ledger.check(publisher, sequence, batch_id, num_groups, now, reserve_share=reserve_share)
 

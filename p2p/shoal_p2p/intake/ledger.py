@@ -1,7 +1,7 @@
 """Record of each publisher's batches: duplicates, equivocation, quota. Pure.
 
-Only valid batches are recorded, so an invalid copy can never shadow the real one. The memory of
-sequences outlives gossip's own seen-cache, after which a replay would be delivered again.
+Only valid batches are recorded, so an invalid copy can never shadow the real one. Sequence numbers
+are remembered longer than gossip's seen-cache, after which a replay would be delivered again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class LedgerLimits:
     """Bounds of the ledger."""
 
     max_publishers: int = 4096
-    """The least recently heard publisher is forgotten first."""
+    """Publishers remembered; the least recently seen one is dropped first."""
     max_sequences: int = 512
     """Sequences remembered for each publisher; older ones count as duplicates."""
     groups_per_second: float = 64.0
@@ -42,12 +42,12 @@ class Equivocation:
 @dataclass(slots=True)
 class _Publisher:
     quota: TokenBucket
-    """Quota of its groups, whoever brought them."""
-    said: TokenBucket
-    """Quota of groups that it brought itself."""
+    """Quota of its groups, however they were delivered."""
+    direct: TokenBucket
+    """Quota of groups that it delivered itself."""
     sequences: dict[int, BatchId] = field(default_factory=dict)
     lowest: list[int] = field(default_factory=list)
-    """The same numbers as a heap: with each batch of one that is known for long the lowest goes."""
+    """The same numbers as a heap, to drop the lowest when there are too many."""
     forgotten_up_to: int = 0
     equivocated: set[int] = field(default_factory=set)
 
@@ -68,21 +68,21 @@ class PublisherLedger:
         return entry is not None and sequence in entry.equivocated
 
     def knows(self, publisher: PeerId, sequence: int) -> bool:
-        """Return whether a valid batch of that number was here, or may have been."""
+        """Return whether a valid batch with that number was received, or may have been."""
         entry = self._publishers.get(publisher)
         return entry is not None and (
             sequence in entry.sequences or sequence <= entry.forgotten_up_to
         )
 
     def highest_below(self, publisher: PeerId, sequence: int) -> int | None:
-        """Return the highest number known of a publisher below `sequence`, if there is one."""
+        """Return a publisher's highest known number below `sequence`, or None."""
         entry = self._publishers.get(publisher)
         if entry is None:
             return None
         return max((number for number in entry.sequences if number < sequence), default=None)
 
-    def not_new(self, publisher: PeerId, sequence: int, batch_id: BatchId) -> Reason | None:
-        """Return why a batch is not new, None if it is, without recording it."""
+    def check_new(self, publisher: PeerId, sequence: int, batch_id: BatchId) -> Reason | None:
+        """Return why a batch is not new, None if it is new. Records nothing."""
         entry = self._publishers.get(publisher)
         if entry is None:
             return None
@@ -103,13 +103,12 @@ class PublisherLedger:
         *,
         reserve_share: float = 0.0,
     ) -> Reason | None:
-        """Return why the batch is not new, or over its publisher's quota, without recording it;
-        `now` is monotonic seconds.
+        """Return why the batch is not new or exceeds its publisher's quota. Records nothing.
 
-        `reserve_share` of the publisher's burst must stay, where the batch leaves so much of a
-        full one: what is asked for must not use up the quota of what it sends.
+        `reserve_share` of the publisher's burst must remain, if a full bucket would leave that
+        much: fetched batches must not use up the quota for gossip. `now` is monotonic seconds.
         """
-        if (reason := self.not_new(publisher, sequence, batch_id)) is not None:
+        if (reason := self.check_new(publisher, sequence, batch_id)) is not None:
             return reason
         entry = self._publishers.get(publisher)
         burst = self._limits.burst_groups
@@ -119,23 +118,23 @@ class PublisherLedger:
             return Reason.OVER_QUOTA
         return None
 
-    def said(self, publisher: PeerId, num_groups: int, now: float) -> bool:
-        """Count groups that a publisher has brought here itself.
+    def charge_direct(self, publisher: PeerId, num_groups: int, now: float) -> bool:
+        """Count groups that a publisher delivered itself.
 
-        Returns whether by these alone it keeps its quota: what others bring of it, in what order
-        and how much at once, is not its doing.
+        Return whether the groups that it delivered itself are within quota. Forwarded groups do not
+        count, since the publisher does not control their order or rate.
         """
-        return self._entry(publisher, now).said.try_take(num_groups, now)
+        return self._entry(publisher, now).direct.try_take(num_groups, now)
 
     def record(
         self, publisher: PeerId, sequence: int, batch_id: BatchId, num_groups: int, now: float
     ) -> None:
-        """Record a valid batch and take its groups off the publisher's quota."""
+        """Record a valid batch and charge its groups to the publisher's quota."""
         self._entry(publisher, now).quota.take(num_groups, now)
         self.remember(publisher, sequence, batch_id, now)
 
     def remember(self, publisher: PeerId, sequence: int, batch_id: BatchId, now: float) -> None:
-        """Record a batch that costs no quota: one from the store, or of a peer's recent ones."""
+        """Record a batch without charging quota: from disk, or from a peer's recent batches."""
         entry = self._entry(publisher, now)
         if sequence not in entry.sequences:
             heapq.heappush(entry.lowest, sequence)
@@ -146,10 +145,10 @@ class PublisherLedger:
             entry.equivocated.discard(lowest)
             entry.forgotten_up_to = max(entry.forgotten_up_to, lowest)
 
-    def accuse(
+    def record_equivocation(
         self, publisher: PeerId, sequence: int, second: BatchId, now: float
     ) -> Equivocation | None:
-        """Return a pair that is evidence; None where its number was known to be double."""
+        """Record two batches under one number; return the pair, None if it was known already."""
         entry = self._entry(publisher, now)
         first = entry.sequences.get(sequence)
         if first is None or first == second or sequence in entry.equivocated:
@@ -157,8 +156,10 @@ class PublisherLedger:
         entry.equivocated.add(sequence)
         return Equivocation(publisher=publisher, sequence=sequence, first=first, second=second)
 
-    def condemn(self, publisher: PeerId, sequence: int, batch_id: BatchId, now: float) -> None:
-        """Know a double sequence from evidence on disk; `batch_id` is either of the two."""
+    def mark_equivocated(
+        self, publisher: PeerId, sequence: int, batch_id: BatchId, now: float
+    ) -> None:
+        """Restore an equivocation from stored evidence; `batch_id` is either of the two."""
         self.remember(publisher, sequence, batch_id, now)
         entry = self._entry(publisher, now)
         if sequence in entry.sequences:
@@ -168,6 +169,6 @@ class PublisherLedger:
         return self._publishers.use(
             publisher,
             lambda: _Publisher(
-                quota=TokenBucket(self._rate, now), said=TokenBucket(self._rate, now)
+                quota=TokenBucket(self._rate, now), direct=TokenBucket(self._rate, now)
             ),
         )

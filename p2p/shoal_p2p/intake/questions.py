@@ -20,8 +20,8 @@ def coordinates_of(batch: RolloutBatch) -> list[TaskCoordinates]:
 def check_questions(batch: RolloutBatch, regenerated: Sequence[Digest]) -> Reason | None:
     """Compare stated question digests with the regenerated ones, in `coordinates_of`'s order.
 
-    An entry is empty where the generator has no task at these coordinates. Inline tasks carry
-    their question, so its digest is checked here and now.
+    An entry is empty if the generator has no task at these coordinates. Inline tasks carry their
+    question, so their digest is computed here.
     """
     remaining = iter(regenerated)
     for group in batch.groups:

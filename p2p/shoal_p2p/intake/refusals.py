@@ -1,11 +1,11 @@
-"""The latest refusals, by whom and why: a ring that a flood can neither fill nor slow. Pure.
+"""The most recent refusals by peer and reason, in a bounded ring that resists floods. Pure.
 
-    verdict ─▶ (reason, signer, forwarder, family) known? ─▶ counted, and the newest again
-                              └─ no ─▶ a new row; over the bound the forwarder's oldest goes, or
-                                       the oldest of all
+    verdict ─▶ (reason, signer, forwarder, family) known? ─▶ counted, and moved to the newest
+                              └─ no ─▶ a new row; above the bound the forwarder's oldest is
+                                       dropped, or the oldest of all
 
-Who sends the same thing a thousand times has one row; who invents a thousand signers has
-`MAX_OF_ONE` rows. Noting one takes no longer with more of them.
+A peer that repeats one message a thousand times has one row; one that invents a thousand signers
+has `MAX_PER_FORWARDER` rows. Recording takes constant time.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, Verdict
 
 MAX_REFUSALS: Final = 200
-MAX_OF_ONE: Final = MAX_REFUSALS // 5
+MAX_PER_FORWARDER: Final = MAX_REFUSALS // 5
 """Rows of one forwarder."""
 EVERYDAY: Final = frozenset({Reason.DUPLICATE})
-"""Refusals that every peer causes all day: counted, and no row of the ring."""
+"""Reasons that every peer causes constantly: counted elsewhere, without a row here."""
 
 _Key = tuple[Reason, PeerId | None, PeerId, str]
 
 
 class RefusalLog:
-    """The latest refusals."""
+    """The most recent refusals, newest first."""
 
     def __init__(self) -> None:
         self._rows: OrderedDict[_Key, Refused] = OrderedDict()
@@ -38,7 +38,7 @@ class RefusalLog:
     def note(
         self, judged: Verdict, *, signer: PeerId | None, forwarder: PeerId, at_ms: int
     ) -> None:
-        """Take note of a verdict that is no *accept*."""
+        """Record a verdict other than ACCEPT."""
         if judged.outcome is Outcome.ACCEPT or judged.reason in EVERYDAY:
             return
         key = (judged.reason, signer, forwarder, judged.family)
@@ -62,12 +62,12 @@ class RefusalLog:
         )
 
     def newest(self) -> tuple[Refused, ...]:
-        """Return the rows, the newest first, each with its latest time."""
+        """Return the rows, newest first, each with its latest time."""
         return tuple(reversed(self._rows.values()))
 
     def _make_room(self, forwarder: PeerId) -> None:
         own = self._of.get(forwarder)
-        if own is not None and len(own) >= MAX_OF_ONE:
+        if own is not None and len(own) >= MAX_PER_FORWARDER:
             self._forget(next(iter(own)))
         elif len(self._rows) >= MAX_REFUSALS:
             self._forget(next(iter(self._rows)))

@@ -1,7 +1,7 @@
-"""Validation of what peers bring: bytes ─▶ envelope ─▶ `SignedBatch`, or a verdict. Pure.
+"""Stateless validation of messages: bytes ─▶ envelope ─▶ `SignedBatch`, or a verdict. Pure.
 
-Cheap checks come first; nothing here keeps state, reads a clock or evaluates text. What needs
-state (duplicates, quotas) is in `ledger`, what needs the task worker in `questions`.
+Cheap checks run first. Nothing here keeps state, reads a clock or evaluates text. Checks with state
+(duplicates, quotas) are in `ledger`, those that need the task worker in `questions`.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from shoal_wire.types import PeerId, RolloutBatch, SignedBatch
 from shoal_wire.verdict import Reason, Verdict
 
 Validator = Callable[[bytes, PeerId, PeerId], Awaitable[Verdict]]
-"""``await validator(data, author, forwarder)``: judges a message, keeps what is good."""
+"""``await validator(data, author, forwarder)`` validates a message, and queues it if valid."""
 
 
 class Source(StrEnum):
-    """The way by which a batch came."""
+    """The way a batch was received."""
 
     GOSSIP = "gossip"
     BACKFILL = "backfill"
-    """Asked for as one of a peer's recent ones."""
+    """Fetched from a peer's list of recent batches."""
     GAP = "gap"
-    """Missed, noticed and asked for."""
+    """Fetched to fill a gap in a publisher's sequence."""
     PULL = "pull"
-    """Announced, too big to be gossiped whole."""
+    """Fetched after an announcement, because it is too large for gossip."""
 
 
 _FAMILY_CHARS = 64
@@ -48,17 +48,17 @@ _GOSSIPED = (BATCH_PAYLOAD_TYPE, ANNOUNCEMENT_PAYLOAD_TYPE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationContext:
-    """The rules and the identity that a batch is judged against."""
+    """The swarm's rules and this node's identity."""
 
     rules: BatchRules
     me: PeerId
 
 
-class Rejected(Exception):  # noqa: N818 - a judgement, not a fault
-    """A message that is not to be kept; `reason` is its row in the verdict table.
+class Rejected(Exception):  # noqa: N818 - a verdict, not a failure
+    """A message failed validation; `reason` is its row in the verdict table.
 
-    `work_s` is what it cost to find out, by count; 0 where that is next to nothing. `family` is
-    what `family_of` says of it, empty where it was not read.
+    `work_s` is the estimated cost of the validation, 0 if negligible. `family` is the result of
+    `family_of`, empty if the batch was not decoded.
     """
 
     def __init__(self, reason: Reason, *, work_s: float = 0.0, family: str = "") -> None:
@@ -69,7 +69,7 @@ class Rejected(Exception):  # noqa: N818 - a judgement, not a fault
 
 
 def open_message(raw: bytes, *, author: PeerId, context: ValidationContext) -> SignedEnvelope:
-    """Return the envelope that `author` gossiped: of a batch, or of the announcement of one.
+    """Return the envelope of a batch or announcement that `author` gossiped.
 
     Raises:
         Rejected: with the verdict table's reason.
@@ -86,7 +86,7 @@ def open_message(raw: bytes, *, author: PeerId, context: ValidationContext) -> S
 
 
 def open_fetched(raw: bytes, *, context: ValidationContext) -> SignedEnvelope:
-    """Return the envelope of a batch that was asked for; it may be over gossip's cap.
+    """Return the envelope of a fetched batch; it may exceed gossip's size limit.
 
     Raises:
         Rejected: with the verdict table's reason.
@@ -102,10 +102,10 @@ def open_fetched(raw: bytes, *, context: ValidationContext) -> SignedEnvelope:
 def parse_payload(
     envelope: SignedEnvelope, *, author: PeerId, context: ValidationContext
 ) -> ParsedBatch:
-    """Return what `open_payload` begins with, which says how much the rest of it is.
+    """Run the first step of `open_payload`, which shows how much work the rest is.
 
     Raises:
-        Rejected: as `open_payload` would.
+        Rejected: with the same reason as `open_payload`.
     """
     if envelope.payload_type != BATCH_PAYLOAD_TYPE:
         raise Rejected(Reason.MALFORMED_ENVELOPE)
@@ -125,7 +125,7 @@ def open_payload(
     delivered_by: PeerId | None = None,
     parsed: ParsedBatch | None = None,
 ) -> SignedBatch:
-    """Return the batch of `author` in an opened envelope, by whichever way it came.
+    """Return the batch of `author` in an opened envelope, whatever its `Source`.
 
     Raises:
         Rejected: with the verdict table's reason.
@@ -151,7 +151,7 @@ def open_payload(
 def open_announcement(
     envelope: SignedEnvelope, *, author: PeerId, context: ValidationContext, now_ms: int
 ) -> Announcement:
-    """Return what `author` announces in an opened envelope.
+    """Return the announcement of `author` in an opened envelope.
 
     Raises:
         Rejected: with the verdict table's reason.
@@ -170,7 +170,7 @@ def open_announcement(
 
 
 def reopen_batch(raw: bytes, *, max_bytes: int) -> SignedBatch:
-    """Return a batch from our own disk: signature and structure are checked, its age is not.
+    """Return a batch from disk. Checks signature and structure, but not its age.
 
     Raises:
         Rejected: the stored bytes are damaged.
@@ -184,7 +184,7 @@ def reopen_batch(raw: bytes, *, max_bytes: int) -> SignedBatch:
 
 
 def family_of(batch: RolloutBatch) -> str:
-    """Return the family of a batch's first group as it can be shown, and not too long."""
+    """Return the family of a batch's first group, printable and truncated."""
     named = batch.groups[0].task.family if batch.groups else ""
     return visible_name(named[:_FAMILY_CHARS])[:_FAMILY_CHARS]
 

@@ -18,13 +18,13 @@ class VerdictLog:
         self._peers: BoundedDict[PeerId, Counter[Reason]] = BoundedDict()
 
     def count(self, verdict: Verdict, *, signer: PeerId | None) -> None:
-        """Count one verdict, against `signer` where the signer is known."""
+        """Count one verdict, also by signer if the signer is known."""
         self._totals[verdict.reason] += 1
         if signer is not None:
             self._peers.use(signer, Counter)[verdict.reason] += 1
 
     def totals(self) -> Verdicts:
-        """Return how many were judged how."""
+        """Return the number of messages by outcome and reason."""
         return Verdicts(
             accept=self._totals[Reason.VALID],
             ignore=self._of(Outcome.IGNORE),
@@ -32,7 +32,7 @@ class VerdictLog:
         )
 
     def refused(self) -> tuple[RefusedCount, ...]:
-        """Return what was not taken, by reason, the commonest first."""
+        """Return the refused messages by reason, most frequent first."""
         found = [row for row in self._totals.items() if row[0] is not Reason.VALID]
         return tuple(
             RefusedCount(

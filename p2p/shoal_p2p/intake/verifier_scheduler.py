@@ -1,21 +1,21 @@
-"""The task worker's time, shared by network before it is shared by name.
+"""Schedules the task worker fairly, by network before identity.
 
-    batch ─▶ FairQueue ─▶ whoever has paid least ─▶ a slice of its tasks ─▶ worker
-                 ▲                                         │ pays before, settles after
-                 └───────── the rest of its tasks ◀────────┘
+    batch ─▶ FairQueue ─▶ least-charged first ─▶ a slice of its tasks ─▶ worker
+                 ▲                                   │ charged before, corrected after
+                 └─────── remaining tasks ◀──────────┘
 
-What a family's tasks cost is measured; a batch that names a thousand of them pays for each slice
-before the worker begins with it, and everybody else has a turn between two slices.  Where the
-batches of one side of a network wait for more than anybody would, another one is refused, which is
-no fault of who signed or brought it.
+The cost of a family's tasks is measured. A batch with a thousand expensive tasks is charged for
+each slice before the worker starts it, and other publishers are served between two slices. If the
+batches of one origin of a network already wait for too much work, another one is refused; no peer
+is charged for that.
 
-Whose own batches need too much of a message's time, and are not done, pays more for each turn: up
-to eight times, so that it has less than its share while others wait.  What is passed on or was
-asked for pays what it costs: who brings it does not know how fast this worker is.
+A publisher whose own batches time out unfinished is charged up to eight times as much per slice, so
+that it gets less than its share while others wait. Forwarded and requested batches are charged
+their cost: the peer that delivers them cannot know how fast this worker is.
 
-A worker of this node's own OpenEnv server or judge has turns of its own, so that it holds nobody
-else up.  How long it takes is this node's affair: there, a batch is too dear by the number of its
-tasks alone.
+A worker that uses this node's own OpenEnv server or judge has its own queue, so that it delays no
+other family. Its speed is not the publishers' responsibility, so there a batch exceeds the limit by
+its number of tasks alone.
 """
 
 from __future__ import annotations
@@ -37,94 +37,94 @@ from shoal_tasks.types import TaskCoordinates
 from shoal_wire.types import Digest
 
 SLICE_S = 0.05
-"""Budget of one turn in seconds, by what its tasks usually cost; one task at least."""
+"""Budget of one slice in seconds, by the estimated cost of its tasks; at least one task."""
 AT_ONCE = 2
-"""Slices at the worker: while one is read, the other is worked on."""
+"""Slices sent to the worker: while one result is read, the other is computed."""
 MAX_WAITING = 16
-"""Batches of one side of a network."""
-PATIENCE_S = 8.0
-"""Longest wait of a batch for the worker, in seconds: gossip waits ten for a verdict. What is put
-off is judged again with each copy, and may come by gap repair alone."""
-DEAR_S = 1.8
-"""The worker's time after which a batch is put off, in seconds, and bound on what the batches of
-one side of a network wait for together, beside the first: with 8 s, eight networks that ask without
-end made an honest batch wait 3.5 s in the median, not 0.5 s. A batch that its signer brought is too
-dear if it alone needs half of that, and was not done."""
-SERVER_PATIENCE_S = DEAR_S
-"""Longest wait of a batch for an own server or judge, in seconds: what waits for one holds up what
-its sender sends next."""
+"""Waiting batches for each network and origin."""
+QUEUE_TIMEOUT_S = 8.0
+"""Maximum wait of a batch for the worker, in seconds; gossip waits ten for a verdict. A batch that
+times out is validated again with each copy, and may arrive through gap repair alone."""
+MAX_COST_S = 1.8
+"""Worker seconds after which a batch is postponed, and limit on the estimated work waiting for one
+network and origin, not counting the first batch. With 8 s, eight networks with constant requests
+delayed an honest batch by 3.5 s in the median instead of 0.5 s. An unfinished batch that its signer
+delivered exceeds the cost limit if it needs half of this by itself."""
+SERVER_TIMEOUT_S = MAX_COST_S
+"""Maximum wait of a batch for an own server or judge, in seconds. A waiting batch delays the next
+messages of its sender."""
 
-_MOST_WASTED_S = 7.0
-"""Beyond this turns get no dearer; each is paid 1 + seconds wasted times."""
+_MAX_WASTED_S = 7.0
+"""Cap on wasted seconds; each slice is charged 1 + wasted seconds times its cost."""
 OWN_TASK_S = 0.005
-"""Charge for a task of an own server or judge to its signer, however long it takes, in seconds: a
-reset took 2 to 5 ms on a server on one loaded machine. So a batch of 180 such tasks is too dear."""
-_FIRST_PRICE_S = 0.001
-"""Charge for a task whose family has not been measured, in seconds."""
-_LEAST_PRICE_S = 20e-6
+"""Seconds charged to the signer for a task of an own server or judge, whatever it takes: a reset
+took 2 to 5 ms on a loaded machine. A batch of 180 such tasks exceeds the cost limit."""
+_INITIAL_COST_S = 0.001
+"""Seconds charged for a task of a family without measurements."""
+_MIN_COST_S = 20e-6
 _RISE, _FALL = 0.5, 0.2
-"""A price follows dear slices quickly and cheap ones, which were perhaps remembered, slowly."""
-_SIDE = 2
-"""Parts of a path that name a side of a network."""
+"""An estimate rises quickly and falls slowly, since cheap slices may come from a cache."""
+_ORIGIN_LEVELS = 2
+"""Levels of a share key that name a network and an origin."""
 
 
-ASKED_FOR = "asked for"
-"""The side of a network's batches that this node has asked for, whoever signed them."""
+REQUESTED = "requested"
+"""Origin of batches that this node requested, whatever their signer."""
 
 
 class CostLimitExceeded(WorkerUnavailable):
-    """A batch that its signer brought needs too much of a message's time for itself alone."""
+    """A batch that its signer delivered needs too much worker time by itself."""
 
 
 class QuestionSource(Protocol):
-    """Regenerates questions (the task worker)."""
+    """Regenerates questions; implemented by the task worker's client."""
 
     async def question_digests(self, tasks: list[TaskCoordinates]) -> list[Digest]:
-        """Return one 16-byte digest a task; raises WorkerUnavailable."""
+        """Return one 16-byte digest per task. Raises WorkerUnavailable."""
 
     def known_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest] | None:
-        """Return the same, if all of them are remembered; None if the worker has to be asked."""
+        """Return the digests if all are cached, otherwise None."""
 
 
-class Prices:
-    """Measured cost of a task of each family to the worker, in seconds."""
+class CostModel:
+    """Estimates worker seconds per task, by family, from measurements."""
 
     def __init__(self) -> None:
-        self._prices: BoundedDict[str, float] = BoundedDict()
+        self._costs: BoundedDict[str, float] = BoundedDict()
 
-    def of(self, tasks: Sequence[TaskCoordinates]) -> float:
-        """Return what tasks will cost, by what theirs have cost so far."""
+    def estimate(self, tasks: Sequence[TaskCoordinates]) -> float:
+        """Return the estimated cost of `tasks` in seconds."""
         families = Counter(task.family for task in tasks)
-        return sum(num * self.of_one(family) for family, num in families.items())
+        return sum(num * self.task_cost(family) for family, num in families.items())
 
-    def of_one(self, family: str) -> float:
-        """Return what one task of a family will cost."""
-        return self._prices.get(family, _FIRST_PRICE_S)
+    def task_cost(self, family: str) -> float:
+        """Return the estimated cost of one task of a family in seconds."""
+        return self._costs.get(family, _INITIAL_COST_S)
 
-    def measured(self, tasks: Sequence[TaskCoordinates], seconds: float) -> None:
-        """Learn from what tasks have cost together."""
-        factor = seconds / max(_LEAST_PRICE_S, self.of(tasks))
+    def update(self, tasks: Sequence[TaskCoordinates], seconds: float) -> None:
+        """Update the estimates with the measured total of `tasks`."""
+        factor = seconds / max(_MIN_COST_S, self.estimate(tasks))
         for family in {task.family for task in tasks}:
-            price = self.of_one(family)
+            cost = self.task_cost(family)
             step = _RISE if factor > 1.0 else _FALL
-            if family not in self._prices:
+            if family not in self._costs:
                 step = 1.0
-            self._prices[family] = max(_LEAST_PRICE_S, price * (1.0 + step * (factor - 1.0)))
+            self._costs[family] = max(_MIN_COST_S, cost * (1.0 + step * (factor - 1.0)))
 
 
 @dataclass(slots=True, eq=False)
 class _WaitingBatch:
     share_key: ShareKey
     tasks: Sequence[TaskCoordinates]
-    price_s: float
-    dearness: float
-    """Factor by which it pays more for its turns."""
+    cost_s: float
+    surcharge: float
+    """Factor on its charges."""
     found: list[Digest] = field(default_factory=list)
     part: list[TaskCoordinates] = field(default_factory=list)
-    """Tasks of its present turn; empty while it waits."""
+    """Tasks of its current slice; empty while it waits."""
     part_s: float = 0.0
     used_s: float = 0.0
-    """The worker's time that it has had."""
+    """Worker seconds used so far."""
     turn: trio.Event = field(default_factory=trio.Event)
 
     @property
@@ -133,35 +133,35 @@ class _WaitingBatch:
 
 
 class VerifierScheduler:
-    """Asks the workers, each for few slices at a time, of whoever has had least of its time."""
+    """Sends batches to the task workers in slices, least-charged share key first."""
 
     def __init__(
         self,
         questions: QuestionSource,
         *,
         lanes: Mapping[str, str] | None = None,
-        patience_s: float = PATIENCE_S,
+        timeout_s: float = QUEUE_TIMEOUT_S,
     ) -> None:
-        """`lanes` names the worker of each family that an own server or judge makes."""
+        """`lanes` names the worker of each family that an own server or judge provides."""
         self._questions = questions
         self._lanes = lanes or {}
-        self._workers = {"": _Lane(questions, patience_s=patience_s)} | {
-            lane: _Lane(questions, is_own_server=True, patience_s=SERVER_PATIENCE_S)
+        self._workers = {"": WorkerQueue(questions, timeout_s=timeout_s)} | {
+            lane: WorkerQueue(questions, is_own_server=True, timeout_s=SERVER_TIMEOUT_S)
             for lane in self._lanes.values()
         }
 
     async def question_digests(
         self, tasks: Sequence[TaskCoordinates], share_key: ShareKey, *, is_own: bool = False
     ) -> list[Digest]:
-        """Return one digest a task; at once where all are remembered, which takes nobody's turn.
+        """Return one digest per task, immediately if all are cached.
 
-        `share_key` is the network, side and name that the batch counts for; `is_own` says that its
-        signer brought it, who answers for what it costs.
+        `share_key` is the network, origin and identity that is charged. `is_own` is true if the
+        signer delivered the batch itself, and is therefore responsible for its cost.
 
         Raises:
-            TooDear: it took too long, and they are the signer's own and too dear alone.
-            WorkerUnavailable: too much of this side waits, or it took too long.
-            UnknownFamily: as the worker does.
+            CostLimitExceeded: it timed out, `is_own` is true, and its own cost is too high.
+            WorkerUnavailable: it timed out, or too much work of this origin is waiting.
+            UnknownFamily: from the worker.
         """
         if (known := self._questions.known_digests(tasks)) is not None:
             return known
@@ -169,37 +169,39 @@ class VerifierScheduler:
         for task in dict.fromkeys(tasks):
             apart.setdefault(self._lanes.get(task.family, ""), []).append(task)
         found: dict[TaskCoordinates, Digest] = {}
-        for lane in sorted(apart):  # what is every node's alike comes first, and is paid for
+        for lane in sorted(
+            apart
+        ):  # "" first: those families are the same on every node, and charged
             made = await self._workers[lane].question_digests(apart[lane], share_key, is_own=is_own)
             found |= zip(apart[lane], made, strict=True)
         return [found[task] for task in tasks]
 
 
-class _Lane:
-    """The turns of one worker."""
+class WorkerQueue:
+    """The queue of one worker."""
 
     def __init__(
         self,
         questions: QuestionSource,
         *,
         is_own_server: bool = False,
-        patience_s: float,
+        timeout_s: float,
     ) -> None:
-        """`is_own_server`: its time says nothing about who asks (an own server's or judge's)."""
+        """`is_own_server`: the worker uses an own server or judge; its time charges no peer."""
         self._questions = questions
         self._is_own_server = is_own_server
-        self._patience_s = patience_s
-        self._prices = Prices()
+        self._timeout_s = timeout_s
+        self._costs = CostModel()
         self._queue: FairQueue[_WaitingBatch] = FairQueue()
         self._jobs: dict[ShareKey, list[_WaitingBatch]] = {}
-        """All that wait or are at the worker, by side of a network."""
+        """All waiting and running batches, by network and origin."""
         self._wasted: BoundedDict[ShareKey, tuple[float, float]] = BoundedDict()
-        """The worker's seconds that a network's own batches have wasted, and by when."""
-        self._num_at_work = 0
-        self._at_work: list[_WaitingBatch] = []
-        """The jobs whose slices are at the worker, in the order in which it does them."""
+        """Worker seconds wasted by a network's own batches, and the time of that value."""
+        self._num_running = 0
+        self._running: list[_WaitingBatch] = []
+        """The jobs whose slices are at the worker, in order of execution."""
         self._free_at = -math.inf
-        """Time when the worker was done with the last of the others; infinite while unknown."""
+        """Time when the worker finished the previous slice; infinite if unknown."""
 
     async def question_digests(
         self,
@@ -208,106 +210,106 @@ class _Lane:
         *,
         is_own: bool,
     ) -> list[Digest]:
-        """Return one digest a task, as `VerifierScheduler.question_digests`."""
-        job = self._join(share_key, tasks)
+        """Return one digest per task, like `VerifierScheduler.question_digests`."""
+        job = self._enqueue(share_key, tasks)
         try:
-            with trio.move_on_after(self._patience_s):
-                while job.rest and job.used_s < DEAR_S:
+            with trio.move_on_after(self._timeout_s):
+                while job.rest and job.used_s < MAX_COST_S:
                     if not job.turn.is_set():
                         await job.turn.wait()
-                    await self._serve(job)
-                    self._end_turn(job)
+                    await self._run_slice(job)
+                    self._end_slice(job)
                     if job.rest:
                         self._queue.add(share_key, job, first=True)
-                        self._give_turns()
+                        self._start_slices()
                 if not job.rest:
                     return job.found
         finally:
-            self._leave(job)
-        alone_s = job.used_s + self._prices.of(job.rest)
+            self._dequeue(job)
+        own_cost_s = job.used_s + self._costs.estimate(job.rest)
         wasted_s = job.used_s
         if self._is_own_server:
-            alone_s = wasted_s = OWN_TASK_S * len(tasks)
-        if is_own and 2 * alone_s >= DEAR_S:
-            side, now = share_key[:_SIDE], trio.current_time()
-            self._wasted.put(side, (self._wasted_s(side, now) + wasted_s, now))
-            raise CostLimitExceeded("the tasks took the task worker too long")
+            own_cost_s = wasted_s = OWN_TASK_S * len(tasks)
+        if is_own and 2 * own_cost_s >= MAX_COST_S:
+            origin, now = share_key[:_ORIGIN_LEVELS], trio.current_time()
+            self._wasted.put(origin, (self._wasted_s(origin, now) + wasted_s, now))
+            raise CostLimitExceeded("the tasks exceeded the task worker's time limit")
         raise WorkerUnavailable("the task worker did not answer in time")
 
-    def _wasted_s(self, side: ShareKey, now: float) -> float:
-        """Return what a side of a network has wasted lately."""
-        seconds, at = self._wasted.get(side, (0.0, now))
+    def _wasted_s(self, origin: ShareKey, now: float) -> float:
+        """Return the decayed worker seconds wasted by a network and origin."""
+        seconds, at = self._wasted.get(origin, (0.0, now))
         return seconds * 0.5 ** ((now - at) / MINUTE_S)
 
-    def _join(self, share_key: ShareKey, tasks: Sequence[TaskCoordinates]) -> _WaitingBatch:
-        side, price_s = share_key[:_SIDE], self._prices.of(tasks)
-        jobs = self._jobs.get(side, [])
-        waiting_s = sum(job.price_s for job in jobs)
-        if jobs and (len(jobs) >= MAX_WAITING or waiting_s + price_s > DEAR_S):
-            raise WorkerUnavailable("too much waits for the task worker by this way")
-        dearness = 1.0 + min(_MOST_WASTED_S, self._wasted_s(side, trio.current_time()))
-        job = _WaitingBatch(share_key, tasks, price_s, dearness)
-        self._jobs[side] = [*jobs, job]
+    def _enqueue(self, share_key: ShareKey, tasks: Sequence[TaskCoordinates]) -> _WaitingBatch:
+        origin, cost_s = share_key[:_ORIGIN_LEVELS], self._costs.estimate(tasks)
+        jobs = self._jobs.get(origin, [])
+        waiting_s = sum(job.cost_s for job in jobs)
+        if jobs and (len(jobs) >= MAX_WAITING or waiting_s + cost_s > MAX_COST_S):
+            raise WorkerUnavailable("too much work of this origin waits for the task worker")
+        surcharge = 1.0 + min(_MAX_WASTED_S, self._wasted_s(origin, trio.current_time()))
+        job = _WaitingBatch(share_key, tasks, cost_s, surcharge)
+        self._jobs[origin] = [*jobs, job]
         self._queue.add(share_key, job)
-        self._give_turns()
+        self._start_slices()
         return job
 
-    def _give_turns(self) -> None:
-        """Give what turns there are to whoever has had least, who pays for them now."""
-        while self._num_at_work < AT_ONCE and (found := self._queue.pop()) is not None:
+    def _start_slices(self) -> None:
+        """Start queued jobs while slots are free, least-charged first, and charge them."""
+        while self._num_running < AT_ONCE and (found := self._queue.pop()) is not None:
             share_key, job = found
             job.part, job.part_s = self._slice(job.rest)
-            self._queue.charge(share_key, job.part_s * job.dearness)
-            self._num_at_work += 1
+            self._queue.charge(share_key, job.part_s * job.surcharge)
+            self._num_running += 1
             job.turn.set()
 
     def _slice(self, tasks: Sequence[TaskCoordinates]) -> tuple[list[TaskCoordinates], float]:
-        """Return the first of `tasks`, as many as one turn is for, and their price."""
+        """Return the first tasks that fit into one slice, and their estimated cost."""
         part: list[TaskCoordinates] = []
-        price_s = 0.0
+        cost_s = 0.0
         for task in tasks[:FEW]:
-            of_task = self._prices.of_one(task.family)
-            if part and price_s + of_task > SLICE_S:
+            of_task = self._costs.task_cost(task.family)
+            if part and cost_s + of_task > SLICE_S:
                 break
             part.append(task)
-            price_s += of_task
-        return part, price_s
+            cost_s += of_task
+        return part, cost_s
 
-    async def _serve(self, job: _WaitingBatch) -> None:
+    async def _run_slice(self, job: _WaitingBatch) -> None:
         began, is_done = trio.current_time(), False
-        self._at_work.append(job)
+        self._running.append(job)
         try:
             job.found += await self._questions.question_digests(job.part)
             is_done = True
         finally:
-            # The worker does one thing at a time: what others were there for is not this one's.
-            if self._at_work[0] is job:
+            # The worker runs one slice at a time, so only the first one's time is measured.
+            if self._running[0] is job:
                 self._settle(job, began, is_done=is_done)
-            self._at_work.remove(job)
+            self._running.remove(job)
 
     def _settle(self, job: _WaitingBatch, began: float, *, is_done: bool) -> None:
-        """Have a slice pay what it took.
+        """Charge a slice for its measured time.
 
-        Behind one that was given up nobody can say: the worker may be at that one still.
+        After an abandoned slice the time is unknown: the worker may still be running that one.
         """
         ended = trio.current_time()
         took_s = ended - max(began, self._free_at)
         self._free_at = ended if is_done else math.inf
         if took_s >= 0:
             job.used_s += took_s
-            self._queue.charge(job.share_key, max(0.0, took_s - job.part_s) * job.dearness)
-            self._prices.measured(job.part, took_s)
+            self._queue.charge(job.share_key, max(0.0, took_s - job.part_s) * job.surcharge)
+            self._costs.update(job.part, took_s)
 
-    def _end_turn(self, job: _WaitingBatch) -> None:
+    def _end_slice(self, job: _WaitingBatch) -> None:
         job.part, job.turn = [], trio.Event()
-        self._num_at_work -= 1
+        self._num_running -= 1
 
-    def _leave(self, job: _WaitingBatch) -> None:
+    def _dequeue(self, job: _WaitingBatch) -> None:
         self._queue.discard(job.share_key, job)
-        side = job.share_key[:_SIDE]
-        self._jobs[side].remove(job)
-        if not self._jobs[side]:
-            del self._jobs[side]
+        origin = job.share_key[:_ORIGIN_LEVELS]
+        self._jobs[origin].remove(job)
+        if not self._jobs[origin]:
+            del self._jobs[origin]
         if job.part:
-            self._end_turn(job)
-        self._give_turns()
+            self._end_slice(job)
+        self._start_slices()

@@ -16,7 +16,7 @@ import trio
 
 from shoal_base.bounded import FEW
 from shoal_ipc.answers.node import TurnRow
-from shoal_p2p.intake.weight import CUT_MARK
+from shoal_p2p.intake.weight import TRUNCATION_MARK
 from shoal_p2p.parts import Worker
 from shoal_tasks.errors import TaskError
 from shoal_tasks.spec import FamilySpec
@@ -91,7 +91,7 @@ def split_bounded(text: str) -> list[str]:
 def _playable(text: str) -> tuple[str, ...]:
     """Return the messages that are known whole: a cut one would be answered otherwise."""
     messages = split_bounded(text)
-    return tuple(messages[:-1] if text.endswith(CUT_MARK) else messages)
+    return tuple(messages[:-1] if text.endswith(TRUNCATION_MARK) else messages)
 
 
 def _rows(messages: Sequence[str], heard: Sequence[str]) -> tuple[TurnRow, ...]:

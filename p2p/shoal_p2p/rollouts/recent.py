@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from shoal_base.bounded import REMEMBERED
 from shoal_p2p.events import Event, NewGroups
-from shoal_p2p.intake.weight import cut_short, weight_of
+from shoal_p2p.intake.weight import truncate, weight_of
 from shoal_wire.types import GroupId, PeerId, PublishedGroup
 
 _MAX_WHOLE_BYTES = 32 * 1024
@@ -59,7 +59,7 @@ class RecentRollouts:
     def add(self, group: PublishedGroup, *, received_ms: int | None = None) -> None:
         """Remember a group; one that is known becomes the newest."""
         if weight_of(group.group) > _MAX_WHOLE_BYTES:
-            group = cut_short(group, max_chars=_MAX_CHARS)
+            group = truncate(group, max_chars=_MAX_CHARS)
         self._forget(group.group_id)
         recent = RecentGroup(number=self._next, group=group, received_ms=received_ms)
         self._groups[group.group_id] = recent

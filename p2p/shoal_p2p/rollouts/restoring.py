@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from shoal_p2p.buffer.replay import ReplayBuffer
-from shoal_p2p.intake.evidence import shows_two
+from shoal_p2p.intake.evidence import proves_equivocation
 from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.intake.validation import Rejected
 from shoal_p2p.rollouts.reopening import Reopener
@@ -87,7 +87,7 @@ class Restoring:
     async def _weigh(self, pair: EvidencePair) -> None:
         """Mark a sequence number as signed twice if the pair proves it; else drop the pair."""
         is_proof = await self._reopener.in_thread(
-            lambda: shows_two(
+            lambda: proves_equivocation(
                 pair.publisher,
                 pair.sequence,
                 first=pair.first,
@@ -104,7 +104,7 @@ class Restoring:
             await self._store.drop_evidence(pair.publisher, pair.sequence)
             return
         second_id = digests.batch_id(pair.second)
-        self._ledger.condemn(pair.publisher, pair.sequence, second_id, trio.current_time())
+        self._ledger.mark_equivocated(pair.publisher, pair.sequence, second_id, trio.current_time())
         if pair.first is not None:
             await self._refuse_content(pair.publisher, pair.first)
 

@@ -92,7 +92,7 @@ class ShardTraffic:
         self._heard: BoundedDict[PeerId, tuple[float, int]] = BoundedDict()
         """Time of each publisher's latest batch, and its smallest shard."""
 
-    def accepted(self, told: BatchAccepted) -> None:
+    def on_accepted(self, told: BatchAccepted) -> None:
         """Count a valid batch of another node."""
         known = self._heard.get(told.publisher)
         smallest = self._manifest.path(told.publisher)[-1] if known is None else known[1]

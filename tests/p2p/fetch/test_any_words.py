@@ -115,7 +115,7 @@ class Bench(IntakeBench):
         return encode_answer(answer_from(decode_query(payload), held))
 
     async def _take(self, raw: bytes, job: PullJob, provider: PeerId) -> Verdict:
-        return await self.intake.take(
+        return await self.intake.validate_fetched(
             raw,
             publisher=job.publisher,
             sequence=job.sequence,

@@ -102,7 +102,7 @@ class Bench:
             source=source,
             delivered_by=by,
         )
-        self.watch.accepted(told)
+        self.watch.on_accepted(told)
 
     async def publish(self, publisher: PeerId, rng: random.Random) -> None:
         """Two batches a second, of which every second one is lost on its way to us."""

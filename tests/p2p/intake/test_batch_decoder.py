@@ -160,7 +160,7 @@ def test_no_order_of_messages_holds_more_open(calls: list[tuple[int, int, bool]]
         if leaves and held.get(name):
             held[name].pop().__exit__(None, None, None)
             continue
-        room = opener.room_for((f"network {name % 2}", str(name)), size)
+        room = opener.reserve((f"network {name % 2}", str(name)), size)
         with suppress(Rejected):
             room.__enter__()
             held.setdefault(name, []).append(room)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal_p2p.intake.evidence import shows_two
+from shoal_p2p.intake.evidence import proves_equivocation
 from shoal_wire.digests import batch_id
 from shoal_wire.types import BatchId
 from tests.support import factories as make
@@ -21,11 +21,11 @@ def announcement_of(name: bytes) -> bytes:
 
 
 def shown(first: bytes, second: bytes) -> bool:
-    return shows_two(ANN.peer_id, 5, first=first, first_id=batch_id(first), second=second)
+    return proves_equivocation(ANN.peer_id, 5, first=first, first_id=batch_id(first), second=second)
 
 
 def shown_by_id(first_id: BatchId, second: bytes) -> bool:
-    return shows_two(ANN.peer_id, 5, first=None, first_id=first_id, second=second)
+    return proves_equivocation(ANN.peer_id, 5, first=None, first_id=first_id, second=second)
 
 
 def test_two_batches_of_one_number_are_a_proof_in_either_order() -> None:

@@ -20,7 +20,7 @@ from tests.support import factories as make
 from tests.support.intake_bench import IntakeBench
 
 
-class Bench(IntakeBench):
+class IntakeFixture(IntakeBench):
     """One node's intake, and a peer that brings its own batches to it."""
 
     def __init__(self, queue_batches: int = 16, **options: Any) -> None:
@@ -40,11 +40,11 @@ class Bench(IntakeBench):
 
 
 @pytest.fixture
-async def bench() -> Bench:
-    return Bench()
+async def bench() -> IntakeFixture:
+    return IntakeFixture()
 
 
-async def test_a_valid_batch_is_kept_as_the_bytes_that_came(bench: Bench) -> None:
+async def test_a_valid_batch_is_kept_as_the_bytes_that_came(bench: IntakeFixture) -> None:
     raw = bench.peer.sign(1, 2).envelope
     async with bench.running():
         assert await bench.judge(raw) is Reason.VALID
@@ -57,7 +57,7 @@ async def test_a_valid_batch_is_kept_as_the_bytes_that_came(bench: Bench) -> Non
 @pytest.mark.parametrize(("num_chars", "kept"), [(1, [15, 5]), (30_000, [1, 2, 1])])
 async def test_what_waits_for_the_buffer_is_kept_together(num_chars: int, kept: list[int]) -> None:
     """Up to a number and a weight, in the order in which it came; less what has become double."""
-    bench, parts = Bench(queue_batches=32), list[int]()
+    bench, parts = IntakeFixture(queue_batches=32), list[int]()
 
     async def keep(batches: Sequence[SignedBatch]) -> None:
         parts.append(len(batches))
@@ -79,7 +79,7 @@ async def test_what_waits_for_the_buffer_is_kept_together(num_chars: int, kept: 
 
 
 async def test_the_real_worker_confirms_true_questions_and_refuses_false_ones() -> None:
-    bench = Bench(questions=make.SharedWorker())
+    bench = IntakeFixture(questions=make.SharedWorker())
     true = make.group(of=make.task(5, question=make.real_question(5)))
     false = make.group(of=make.task(6, question=make.real_question(5)))
     assert await bench.judge(bench.peer.envelope(bench.peer.batch([true]))) is Reason.VALID
@@ -95,7 +95,7 @@ async def test_the_real_worker_confirms_true_questions_and_refuses_false_ones() 
     ],
 )
 async def test_our_own_fault_is_no_ones_offence(
-    bench: Bench, error: Exception, reason: Reason
+    bench: IntakeFixture, error: Exception, reason: Reason
 ) -> None:
     bench.fake.error = error
     raw = bench.peer.envelope()
@@ -106,7 +106,7 @@ async def test_our_own_fault_is_no_ones_offence(
     assert await bench.judge(raw) is Reason.VALID
 
 
-async def test_two_copies_validated_at_once_are_kept_once(bench: Bench) -> None:
+async def test_two_copies_validated_at_once_are_kept_once(bench: IntakeFixture) -> None:
     bench.fake.gate = trio.Event()
     raw = bench.peer.envelope()
     async with bench.running():
@@ -121,7 +121,9 @@ async def test_two_copies_validated_at_once_are_kept_once(bench: Bench) -> None:
     assert len(bench.kept) == 1
 
 
-async def test_two_batches_under_one_number_are_rejected_and_kept_as_evidence(bench: Bench) -> None:
+async def test_two_batches_under_one_number_are_rejected_and_kept_as_evidence(
+    bench: IntakeFixture,
+) -> None:
     first = bench.peer.sign(1, sequence=9)
     second = bench.peer.sign(2, sequence=9)
     third = bench.peer.sign(3, sequence=9)
@@ -134,7 +136,7 @@ async def test_two_batches_under_one_number_are_rejected_and_kept_as_evidence(be
     assert await bench.judge(bench.peer.envelope(bench.peer.batch(sequence=10))) is Reason.VALID
 
 
-async def test_two_batches_under_one_number_at_once_are_found_out(bench: Bench) -> None:
+async def test_two_batches_under_one_number_at_once_are_found_out(bench: IntakeFixture) -> None:
     bench.fake.gate = trio.Event()
     envelopes = [bench.peer.sign(number, sequence=4).envelope for number in (1, 2)]
     async with trio.open_nursery() as nursery:
@@ -146,7 +148,7 @@ async def test_two_batches_under_one_number_at_once_are_found_out(bench: Bench) 
     assert len(bench.accused) == 1
 
 
-async def test_the_first_of_a_pair_is_not_kept_even_if_it_still_waits(bench: Bench) -> None:
+async def test_the_first_of_a_pair_is_not_kept_even_if_it_still_waits(bench: IntakeFixture) -> None:
     honest = bench.peer.envelope(bench.peer.batch(sequence=1))
     assert await bench.judge(honest) is Reason.VALID
     for number in (1, 2):
@@ -157,7 +159,7 @@ async def test_the_first_of_a_pair_is_not_kept_even_if_it_still_waits(bench: Ben
     assert [kept.batch.sequence for kept in bench.kept] == [1]
 
 
-async def test_an_invalid_batch_does_not_shadow_the_true_one(bench: Bench) -> None:
+async def test_an_invalid_batch_does_not_shadow_the_true_one(bench: IntakeFixture) -> None:
     bad = bench.peer.batch([make.group(of=make.task(1, question="forged"))], sequence=3)
     good = bench.peer.batch([make.group(1)], sequence=3)
     assert await bench.judge(bench.peer.envelope(bad)) is Reason.QUESTION_MISMATCH
@@ -167,7 +169,7 @@ async def test_an_invalid_batch_does_not_shadow_the_true_one(bench: Bench) -> No
 async def test_a_quota_that_others_have_used_up_is_not_the_publishers_offence() -> None:
     """A replay of what it said to others, all at once: then it comes itself, within its pace."""
     limits = LedgerLimits(groups_per_second=1.0, burst_groups=4.0)
-    bench = Bench(ledger=PublisherLedger(limits), queue_batches=64)
+    bench = IntakeFixture(ledger=PublisherLedger(limits), queue_batches=64)
     stranger = make.Author(bench.manifest)
     for number in range(4):
         raw = bench.peer.sign(number).envelope
@@ -181,7 +183,7 @@ async def test_a_quota_that_others_have_used_up_is_not_the_publishers_offence() 
 
 
 async def test_a_full_queue_ignores_and_takes_the_batch_later() -> None:
-    bench = Bench(queue_batches=2)
+    bench = IntakeFixture(queue_batches=2)
     envelopes = [bench.peer.sign(number).envelope for number in range(3)]
     assert [await bench.judge(raw) for raw in envelopes] == [
         Reason.VALID,
@@ -200,7 +202,7 @@ async def test_a_message_waits_unopened_while_many_batches_wait_for_the_buffer(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """So it costs nothing if it has to come again, and its sender is not read meanwhile."""
-    bench = Bench(queue_batches=256)
+    bench = IntakeFixture(queue_batches=256)
     *first, last = [bench.peer.sign(number).envelope for number in range(WAITING_BATCHES + 1)]
     assert {await bench.judge(raw) for raw in first} == {Reason.VALID}
     asked = bench.fake.num_asked
@@ -222,7 +224,7 @@ async def test_messages_wait_until_it_is_known_what_is_on_disk(
 ) -> None:
     """Else the second batch under a number would count as the first."""
     is_open = trio.Event()
-    bench = Bench(is_open=is_open)
+    bench = IntakeFixture(is_open=is_open)
     first = bench.peer.sign(1, sequence=5)
     second = bench.peer.sign(2, sequence=5).envelope
     async with trio.open_nursery() as nursery:
@@ -237,7 +239,7 @@ async def test_messages_wait_until_it_is_known_what_is_on_disk(
 
 async def test_a_relay_takes_an_announcement_for_its_batch() -> None:
     limits = LedgerLimits(groups_per_second=1.0, burst_groups=3.0)
-    bench = Bench(ledger=PublisherLedger(limits))
+    bench = IntakeFixture(ledger=PublisherLedger(limits))
 
     def announced(groups: int) -> bytes:
         batch = bench.peer.sign(*range(groups))
@@ -252,7 +254,7 @@ async def test_a_relay_takes_an_announcement_for_its_batch() -> None:
     assert bench.kept == []
 
 
-async def test_a_refusal_names_the_family_that_it_read(bench: Bench) -> None:
+async def test_a_refusal_names_the_family_that_it_read(bench: IntakeFixture) -> None:
     me, peer = bench.peer.peer_id, bench.peer.peer_id
     old = bench.peer.envelope(bench.peer.batch(created_ms=1))
     known = bench.peer.envelope()
@@ -260,7 +262,7 @@ async def test_a_refusal_names_the_family_that_it_read(bench: Bench) -> None:
     for raw, reason in ((old, Reason.TOO_OLD), (known, Reason.DUPLICATE)):
         judged = await bench.intake.validate(raw, me, peer)
         assert (judged.reason, judged.family) == (reason, make.GCD.name)
-    taken = await bench.intake.take(
+    taken = await bench.intake.validate_fetched(
         old, publisher=peer, sequence=9, num_groups=1, source=Source.GAP
     )
     assert (taken.reason, taken.family) == (Reason.TOO_OLD, make.GCD.name)

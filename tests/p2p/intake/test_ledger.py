@@ -64,22 +64,22 @@ def test_the_publisher_longest_silent_is_forgotten_first() -> None:
 
 def test_an_accusation_needs_two_different_batches_and_is_made_once() -> None:
     ledger = PublisherLedger()
-    assert ledger.accuse(ANN, 1, batch(1), 0.0) is None
+    assert ledger.record_equivocation(ANN, 1, batch(1), 0.0) is None
     ledger.record(ANN, 1, batch(1), 1, 0.0)
-    assert ledger.accuse(ANN, 1, batch(1), 0.0) is None
+    assert ledger.record_equivocation(ANN, 1, batch(1), 0.0) is None
     assert not ledger.is_equivocated(ANN, 1)
-    pair = ledger.accuse(ANN, 1, batch(2), 0.0)
+    pair = ledger.record_equivocation(ANN, 1, batch(2), 0.0)
     assert pair is not None
     assert (pair.first, pair.second) == (batch(1), batch(2))
     assert ledger.is_equivocated(ANN, 1)
     assert not ledger.is_equivocated(BOB, 1)
-    assert ledger.accuse(ANN, 1, batch(3), 0.0) is None
+    assert ledger.record_equivocation(ANN, 1, batch(3), 0.0) is None
 
 
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["record", "remember", "accuse", "condemn"]),
+            st.sampled_from(["record", "remember", "record_equivocation", "mark_equivocated"]),
             st.integers(0, 6),
             st.integers(1, 30),
             st.integers(0, 3),
@@ -99,10 +99,10 @@ def test_its_memory_is_bounded_after_every_operation(
             ledger.record(publisher, sequence, batch(content), 1, at)
         elif kind == "remember":
             ledger.remember(publisher, sequence, batch(content), at)
-        elif kind == "condemn":
-            ledger.condemn(publisher, sequence, batch(content), at)
+        elif kind == "mark_equivocated":
+            ledger.mark_equivocated(publisher, sequence, batch(content), at)
         else:
-            ledger.accuse(publisher, sequence, batch(content), at)
+            ledger.record_equivocation(publisher, sequence, batch(content), at)
         entries = ledger._publishers
         assert len(entries) <= limits.max_publishers
         for entry in entries.values():
@@ -138,7 +138,7 @@ def test_what_others_bring_of_a_publisher_is_not_its_doing(
         if own:
             now += pace.wait_s(0, now)
             pace.take(num_groups, now)
-            assert ledger.said(ANN, num_groups, now)
+            assert ledger.charge_direct(ANN, num_groups, now)
         if ledger.check(ANN, sequence, batch(sequence), num_groups, now) is None:
             ledger.record(ANN, sequence, batch(sequence), num_groups, now)
-    assert not ledger.said(ANN, 101, now), "it is a quota all the same"
+    assert not ledger.charge_direct(ANN, 101, now), "it is a quota all the same"

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from shoal_base.visible import visible_name
-from shoal_p2p.intake.refusals import MAX_OF_ONE, MAX_REFUSALS, RefusalLog
+from shoal_p2p.intake.refusals import MAX_PER_FORWARDER, MAX_REFUSALS, RefusalLog
 from shoal_p2p.intake.validation import family_of
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Reason, Verdict, verdict
@@ -47,7 +47,7 @@ def test_one_peer_cannot_push_out_what_others_did() -> None:
     for number in range(10_000):
         log.note(refused(), signer=PeerId(f"made up {number}"), forwarder=EVE, at_ms=2)
     rows = log.newest()
-    assert sum(one.forwarder == EVE for one in rows) == MAX_OF_ONE
+    assert sum(one.forwarder == EVE for one in rows) == MAX_PER_FORWARDER
     assert sum(one.forwarder != EVE for one in rows) == 100
     assert rows[0].signer == "made up 9999"
 
@@ -66,7 +66,7 @@ def test_it_is_bounded_after_every_refusal(seed: int) -> None:
         assert sum(map(len, log._of.values())) == len(rows)
         assert set(log._of) == {one.forwarder for one in rows}
     assert [one.at_ms for one in rows] == sorted((one.at_ms for one in rows), reverse=True)
-    assert max(map(len, log._of.values())) <= MAX_OF_ONE
+    assert max(map(len, log._of.values())) <= MAX_PER_FORWARDER
 
 
 def test_a_family_is_kept_as_it_can_be_shown() -> None:

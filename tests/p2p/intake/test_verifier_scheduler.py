@@ -19,9 +19,9 @@ from shoal_p2p.fair import ShareKey
 from shoal_p2p.fair.limiter import FairLimiter
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.intake.verifier_scheduler import (
-    DEAR_S,
+    MAX_COST_S,
     MAX_WAITING,
-    PATIENCE_S,
+    QUEUE_TIMEOUT_S,
     CostLimitExceeded,
     VerifierScheduler,
 )
@@ -229,7 +229,7 @@ async def test_who_stops_waiting_gives_its_turn_back(
 async def test_names_of_one_network_share_its_turns_and_what_it_signs_has_its_own(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    turns, had = VerifierScheduler(OneWorker(), patience_s=60.0), Counter[str]()
+    turns, had = VerifierScheduler(OneWorker(), timeout_s=60.0), Counter[str]()
 
     async def ask(share_key: ShareKey) -> None:
         while True:
@@ -295,7 +295,7 @@ def test_what_the_worker_can_do_in_time_is_never_put_off(
     def work_s(networks: str) -> float:
         return slowness_s * sum(count for network, count in batches if network in networks)
 
-    while work_s("abc") > 0.9 * PATIENCE_S or max(map(work_s, "abc")) > DEAR_S:
+    while work_s("abc") > 0.9 * QUEUE_TIMEOUT_S or max(map(work_s, "abc")) > MAX_COST_S:
         batches.pop()
 
     async def play() -> None:
@@ -365,7 +365,7 @@ def played(
                 for _ in range(3):
                     nursery.start_soon(ask, lane, size if lane < num_wasteful else 2)
             # Until the first batches are over, which had more while no price was known.
-            await trio.sleep(PATIENCE_S + 1)
+            await trio.sleep(QUEUE_TIMEOUT_S + 1)
             worker.had_s.clear()
             await trio.sleep(8)
             nursery.cancel_scope.cancel()

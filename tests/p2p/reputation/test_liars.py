@@ -75,7 +75,7 @@ class TrainerScenario:
         )
 
     async def publish(self, name: str, skill: Skill, count: int, *, by: str = "") -> None:
-        """Publish `count` groups of `name` with rewards by its skill, delivered by itself or `by`."""
+        """Publish `count` groups with rewards by `skill`, delivered by `name` itself or `by`."""
         if name not in self._authors:
             self._authors[name] = make.Author(self._node.manifest, now_ms=wall_ms())
             self.names[self._authors[name].peer_id] = name

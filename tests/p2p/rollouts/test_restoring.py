@@ -73,7 +73,8 @@ async def test_others_have_turns_while_what_is_on_disk_is_put_back(
     monkeypatch.setattr(RecentRollouts, "notice", noted)
     monkeypatch.setattr(restoring_module, "IDS_A_STEP", 10)
     monkeypatch.setattr(reopening_module, "reopen_batch", in_thread(reopening_module.reopen_batch))  # type: ignore[attr-defined]
-    monkeypatch.setattr(restoring_module, "shows_two", in_thread(restoring_module.shows_two))  # type: ignore[attr-defined]
+    proves = restoring_module.proves_equivocation  # type: ignore[attr-defined]
+    monkeypatch.setattr(restoring_module, "proves_equivocation", in_thread(proves))
     trio.lowlevel.add_instrument(turns)
     async with start(tmp_path) as node:
         trio.lowlevel.remove_instrument(turns)

@@ -182,7 +182,7 @@ async def test_publishers_are_counted_by_shard_at_any_depth_and_forgotten(
 
     def heard(peers: list[PeerId]) -> None:
         for peer_id in peers:
-            traffic.accepted(
+            traffic.on_accepted(
                 BatchAccepted(
                     publisher=peer_id,
                     sequence=1,
