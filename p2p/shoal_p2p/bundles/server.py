@@ -162,22 +162,22 @@ class TaskServer:
         """
         now, network = trio.current_time(), self._host.source_of(peer_id)
         wait_s = max(
-            self._requests.of(peer_id, now).wait_s(1, now),
-            self._bytes.of(peer_id, now).wait_s(1, now),
+            self._requests.get(peer_id, now).wait_s(1, now),
+            self._bytes.get(peer_id, now).wait_s(1, now),
             self._of_all.wait_s(network, now),
         )
         if wait_s > 0:
             retry_ms = min(MAX_RETRY_MS, math.ceil(1000 * wait_s))
             busy = TaskRefusal(reason=TaskRefusalReason.BUSY, retry_after_ms=retry_ms)
             return encode_task_answer(busy)
-        self._requests.of(peer_id, now).take(1, now)
+        self._requests.get(peer_id, now).take(1, now)
         try:
             query = decode_task_query(raw)
         except TaskProtocolError:
             self._report(peer_id, peer_id, verdict(Reason.BAD_REQUEST))
             raise
         encoded = encode_task_answer(await self._find(query))
-        self._bytes.of(peer_id, now).take(len(encoded), now)
+        self._bytes.get(peer_id, now).take(len(encoded), now)
         self._of_all.take(network, len(encoded), now)
         return encoded
 
