@@ -116,9 +116,13 @@ COMMANDS = {
         group="measure",
         parts={"report": "shoal_lab.judge_report.command"},
     ),
+    "status": Command(module="shoal.status", does="a node at a glance"),
+    "doctor": Command(module="shoal.doctor", does="what is wrong with a node, and what to do"),
     "watch": Command(module="shoal.watch.command", does="a node in this terminal, live"),
     "page": Command(module="shoal.page.command", does="a web page of a node, or of a whole swarm"),
-    "debug": Command(module="shoal.debug.command", does="look inside a running node"),
+    "debug": Command(
+        module="shoal.debug.command", does="peers, scores, buffer, ledger; block a peer"
+    ),
     "logs": Command(module="shoal.logs", does="what a node and its trainer logged; -f follows it"),
     "schema": Command(
         module="shoal.schema",

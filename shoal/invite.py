@@ -100,7 +100,7 @@ def _hints(reach: str, facts: Facts, *, with_key: bool) -> list[str]:
     elif reach == "private":
         hints.append(
             "no public address and no relay is known: it works in this network alone "
-            "(`shoal debug doctor`)"
+            "(`shoal doctor`)"
         )
     if with_key:
         hints.append("the swarm's key is in it: whoever reads the line can join and read along")

@@ -12,6 +12,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import DataclassSchema
 
 from shoal import json_output
+from shoal.debug.views import words_of
 from shoal.log_lines import LogEntry
 from shoal.view.model import ShownPeer
 from shoal_base.lines import say_json, say_lines
@@ -24,7 +25,7 @@ Print the JSON schema (draft 2020-12) of what a command prints with --json, or o
 of a version stay; others may come. An error is of the schema `error`, on standard error.
 
   shoal schema                 all, by command
-  shoal schema debug status    of one
+  shoal schema status    of one
 
 Exit codes: 0 ok, 2 usage."""
 
@@ -53,7 +54,7 @@ SHAPES: Final[Mapping[str, Any]] = {
     "serve": json_output.ServeReady,
     "schema": json_output.Schemas,
     "completion": json_output.CompletionOutput,
-    **{f"debug {view}": kind for view, kind in VIEWS.items()},
+    **{" ".join(words_of(view)): kind for view, kind in VIEWS.items()},
     **{f"debug {order}": json_output.PeerAction for order in ("block", "unblock", "protect")},
     "debug bugreport": json_output.BugReport,
 }

@@ -36,7 +36,7 @@ def addresses_of_peers(value: tuple[str, ...]) -> None:
 def _peer_ids(value: tuple[str, ...]) -> None:
     for peer in value:
         if not is_peer_id_text(peer):
-            raise ValueError(f"{peer!r} is not a peer id; `shoal debug status` shows a node's own")
+            raise ValueError(f"{peer!r} is not a peer id; `shoal status` shows a node's own")
 
 
 def _digest(value: str) -> None:
@@ -139,7 +139,7 @@ class NodeSettings(BaseModel):
         "none",
         "node",
         "The only swarm that this node joins, by its manifest's digest (64 hex digits; "
-        "`shoal debug status` shows it); none joins the swarm of the bootstrap.",
+        "`shoal status` shows it); none joins the swarm of the bootstrap.",
     )
     tasks: _Preset = key(
         "easy",

@@ -97,7 +97,7 @@ def _kept(node: Node, settings: Settings, end: NodeEnd) -> Iterator[str]:
 
 
 async def _keep_last_status(node: Node, settings: Settings) -> None:
-    """Leave the last numbers for `shoal debug status --last`."""
+    """Leave the last numbers for `shoal status --last`."""
     content = json.dumps(node.last_status, indent=1).encode()
     try:
         path = settings.data_dir / LAST_STATUS_FILE
@@ -115,5 +115,5 @@ def _announce(node: NodeComponents, settings: Settings) -> Iterator[str]:
     for address in member.host.listen_addrs():
         yield f"  listening on {address}"
     folder = shlex.quote(str(settings.data_dir))
-    yield f"look inside: {called()} debug status --data-dir {folder}"
+    yield f"look inside: {called()} status --data-dir {folder}"
     yield f"invite others: {called()} invite --data-dir {folder}"

@@ -44,7 +44,7 @@ NODE_RUN = secrets.token_hex(8)
 
 
 class ChildState(StrEnum):
-    """State of the trainer, as `shoal debug status` shows it."""
+    """State of the trainer, as `shoal status` shows it."""
 
     DISABLED = "disabled"
     STARTING = "starting"

@@ -102,11 +102,11 @@ def _ignored(sort: Sort, says: str, do: str = "", *, ours: bool = False) -> Reas
     )
 
 
-_CLOCK = "look at the clocks: shoal debug doctor"
+_CLOCK = "look at the clocks: shoal doctor"
 
 
 class Reason(StrEnum):
-    """Why. Counted per reason and peer, and shown by `shoal debug status`; the order of checks is
+    """Why. Counted per reason and peer, and shown by `shoal status`; the order of checks is
     that of docs/wire.md."""
 
     _value_: str
@@ -183,7 +183,7 @@ class Reason(StrEnum):
         "far_future",
         _broken(
             "dated more than a day ahead",
-            "look at this machine's clock (shoal debug doctor); else it is the author's",
+            "look at this machine's clock (shoal doctor); else it is the author's",
         ),
     )
     BAD_FIELD = "bad_field", _broken("a field with a value or a number that it cannot have")
@@ -252,7 +252,7 @@ class Reason(StrEnum):
         _ignored(
             Sort.BUSY,
             "the task worker was not there to look at it",
-            "nothing, if it is rare; if it stays, see shoal debug status and the node's log",
+            "nothing, if it is rare; if it stays, see shoal status and the node's log",
             ours=True,
         ),
     )

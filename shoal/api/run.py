@@ -82,7 +82,7 @@ class Run:
         return self._node.why_ended is None
 
     def status(self) -> dict[str, Any]:
-        """Return the node's status: the keys of `shoal debug status --json`.
+        """Return the node's status: the keys of `shoal status --json`.
 
         Raises:
             SwarmError: the node has ended, or does not answer now.

@@ -80,7 +80,7 @@ class Swarm:
         return self._manifest.rules
 
     def status(self) -> dict[str, Any]:
-        """Return the node's status: the keys of `shoal debug status --json`.
+        """Return the node's status: the keys of `shoal status --json`.
 
         Raises:
             SwarmError: the node does not answer now.

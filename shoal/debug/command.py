@@ -1,4 +1,4 @@
-"""`shoal debug`: look inside a running node through its socket."""
+"""`shoal debug VIEW`, `shoal status` and `shoal doctor`: a node's answers through its socket."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from shoal.debug.views import LEFT, VIEWS, View
+from shoal.debug.views import LEFT, VIEWS, View, words_of
 from shoal.nearby import folder_with, running_node
 from shoal.view.node import RunningNode
 from shoal_base.lines import say_json
@@ -21,50 +21,68 @@ from shoal_settings.parser import Parser
 from shoal_settings.schema import Settings
 
 DESCRIPTION = """\
-Look inside a running node or bootstrap peer, through the socket in its data directory.
-Works while the trainer is down.
+Inspect a running node, bootstrap peer or judge through the socket in its data directory. Works
+while the trainer is down. `shoal status` and `shoal doctor` show the node at a glance and what is
+wrong with it.
 
-  shoal debug status           the node at a glance
-  shoal debug doctor --json    what is wrong, for programs
+  shoal debug peers              who is connected
+  shoal debug rollouts --json    the latest answers, for programs
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 no node there."""
 
 
 def main(argv: Sequence[str]) -> int:
     """Run `shoal debug`; return the exit code."""
-    words = _view_first(argv)
-    arguments = _parser().parse_args(words)
+    arguments = _parser().parse_args(_view_first(argv))
+    return _run("debug", arguments)
+
+
+def main_of_view(name: str, argv: Sequence[str], *, details: str) -> int:
+    """Run the view `name` that is a command of its own; return the exit code.
+
+    `details` ends the help: what the command adds to its view.
+    """
+    parser = Parser(prog=f"shoal {name}")
+    _add_flags(parser, VIEWS[name])
+    parser.description = f"{_sentence(VIEWS[name])} {details}"
+    arguments = parser.parse_args(argv)
+    arguments.view = name
+    return _run(name, arguments)
+
+
+def _run(command: str, arguments: argparse.Namespace) -> int:
+    """Ask for the view that the flags name, and print it."""
     try:
         loaded = load("debug", arguments, os.environ)
         settings = loaded.settings
         if loaded.origins["data_dir"] == "default":
-            settings = settings.model_copy(update={"data_dir": _folder(arguments)})
-        return _show(VIEWS[arguments.view], arguments, settings)
+            settings = settings.model_copy(update={"data_dir": _default_folder(arguments)})
+        return _show(command, arguments, settings)
     except SettingsError as error:
-        return fail("debug", str(error)).code
+        return fail(command, str(error)).code
     except UsageExit as end:
         return end.code
     except (NodeRefused, NodeUnavailable) as error:
-        return fail("debug", str(error), EXIT_FAILED).code
+        return fail(command, str(error), EXIT_FAILED).code
     except (KeyboardInterrupt, BrokenPipeError):
         return EXIT_OK
 
 
-def _folder(arguments: argparse.Namespace) -> Path:
-    """Return the folder that is meant where none is named."""
+def _default_folder(arguments: argparse.Namespace) -> Path:
+    """Return the folder of a command line that names none."""
     if getattr(arguments, "last", False):
         return folder_with(LEFT[arguments.view])
     return running_node()
 
 
-def _show(view: View, arguments: argparse.Namespace, settings: Settings) -> int:
-    console = Terminal()
+def _show(command: str, arguments: argparse.Namespace, settings: Settings) -> int:
+    console, view = Terminal(), VIEWS[arguments.view]
 
     def tell(text: str) -> None:
         if not settings.json_output:
             console.print(text, soft_wrap=True)
 
-    for answer in view.answers(RunningNode(settings.data_dir), arguments, tell):
+    for answer in view.answers(RunningNode(settings.data_dir, command), arguments, tell):
         found = read(view.kind, answer)
         if settings.json_output:
             say_json(answer)
@@ -76,7 +94,7 @@ def _show(view: View, arguments: argparse.Namespace, settings: Settings) -> int:
 
 
 def _view_first(argv: Sequence[str]) -> list[str]:
-    """Put flags that stand before the view behind it, where its parser knows them."""
+    """Move the flags in front of the view behind it: its own parser knows them."""
     words, before = list(argv), []
     while words and words[0].startswith("-") and words[0] not in ("-h", "--help"):
         num_words = 2 if words[0] in ("--data-dir", "--config") else 1
@@ -92,22 +110,32 @@ def _parser() -> argparse.ArgumentParser:
     )
     views = parser.add_subparsers(dest="view", required=True, metavar="VIEW")
     for name, row in VIEWS.items():
-        view = views.add_parser(name, help=row.says)
-        view.add_argument(
-            "--data-dir",
-            dest="data_dir",
-            metavar="DIR",
-            help="the node's folder (.shoal/node, or the one started last)",
-        )
-        view.add_argument(
-            "--json",
-            dest="json_output",
-            action="store_true",
-            default=None,
-            help="one JSON object, with schema_version",
-        )
-        view.add_argument("--config", metavar="FILE", help="TOML file of settings")
-        row.flags(view)
-        example = usage_of(view).removesuffix(" [flags]")
-        view.description = f"{row.says[:1].upper()}{row.says[1:]}.\n\n  {example}"
+        if words_of(name)[0] == "debug":  # `status` and `doctor` are commands of their own
+            view = views.add_parser(name, help=row.says)
+            _add_flags(view, row)
+            example = usage_of(view).removesuffix(" [flags]")
+            view.description = f"{_sentence(row)}\n\n  {example}"
     return parser
+
+
+def _add_flags(parser: argparse.ArgumentParser, row: View) -> None:
+    """Add the flags of every view, and those of this one."""
+    parser.add_argument(
+        "--data-dir",
+        dest="data_dir",
+        metavar="DIR",
+        help="the node's folder (.shoal/node, or the one started last)",
+    )
+    parser.add_argument(
+        "--json",
+        dest="json_output",
+        action="store_true",
+        default=None,
+        help="one JSON object, with schema_version",
+    )
+    parser.add_argument("--config", metavar="FILE", help="TOML file of settings")
+    row.flags(parser)
+
+
+def _sentence(row: View) -> str:
+    return f"{row.says[:1].upper()}{row.says[1:]}."

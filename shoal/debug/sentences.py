@@ -1,4 +1,4 @@
-"""`shoal debug doctor`, `refusals` and `rollouts`: answers that are read, not looked up."""
+"""`shoal doctor`, `refusals` and `rollouts`: answers that are read, not looked up."""
 
 from __future__ import annotations
 

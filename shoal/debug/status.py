@@ -1,4 +1,4 @@
-"""`shoal debug status`: how a peer fares, in a screen."""
+"""`shoal status`: how a peer fares, in a screen."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _trainer(view: Status, trainer: TrainerView) -> Iterator[tuple[str, str]]:
     start = number(trainer.reward_initial)
     yield "own reward", f"{number(trainer.reward_local)}  (start {start})"
     if (learning := trainer.learning) is not None and learning.message:
-        more = "" if learning.state in ("ok", "early") else ": see shoal debug doctor"
+        more = "" if learning.state in ("ok", "early") else ": see shoal doctor"
         yield "learning", learning.message + more
     groups = f"{view.groups_published} published, {view.groups_received} received"
     yield "groups", f"{groups}, {view.groups_external_used} of others trained on"

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
+from shoal.__main__ import COMMANDS
 from shoal.debug import bugreport, one_peer, sentences, status, table
 from shoal.json_output import BugReport, PeerAction
 from shoal.view.node import Answer, RunningNode, Tell
@@ -66,7 +67,12 @@ VIEWS: Final = {
     "status": View(Status, status.show, status.add_last, status.present_or_left),
     "refusals": View(Refusals, sentences.refusals),
     "ledger": View(Ledger, table.show, status.add_last, status.present_or_left),
-    "doctor": View(Doctor, sentences.doctor, failed=lambda answer: answer.state == "bad"),
+    "doctor": View(
+        Doctor,
+        sentences.doctor,
+        failed=lambda answer: answer.state == "bad",
+        help="what is wrong with a node, and what to do about it",
+    ),
     "rollouts": View(RolloutsView, sentences.rollouts, sentences.add_follow, sentences.latest),
     "block": _order("refuse a peer until unblocked, whatever it does"),
     "unblock": _order("lift a block or ban of a peer, and forget what led to it"),
@@ -76,3 +82,8 @@ VIEWS: Final = {
     "bugreport": View(BugReport, bugreport.show, bugreport.add_out, bugreport.write),
 }
 """Views by the word that asks for each."""
+
+
+def words_of(view: str, *more: str) -> list[str]:
+    """Return the words after `shoal` that print a view: `status`, but `debug peers`."""
+    return [view, *more] if view in COMMANDS else ["debug", view, *more]

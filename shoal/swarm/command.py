@@ -10,7 +10,7 @@ from shoal_p2p.flags import ServingFlags
 DESCRIPTION = """\
 Start a bootstrap peer and N nodes on this machine and watch them learn from one another. With
 --rounds it ends when every node has done that many; without, at Ctrl-C. Each node is a real one:
-look inside with `shoal debug status --data-dir .shoal/swarm/node-1`, and so on. Started again it
+look inside with `shoal status --data-dir .shoal/swarm/node-1`, and so on. Started again it
 continues where it stopped; remove the folder to start over.
 
 No other node on the machine joins: the processes have a key of their own, swarm.key in the folder.

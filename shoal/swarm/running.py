@@ -205,5 +205,5 @@ class _Swarm:
             return
         self._console.print(self._table())
         first = shlex.quote(str(self._settings.data_dir / node_name(1)))
-        again = f"{called()} debug status --last --data-dir {first}"
+        again = f"{called()} status --last --data-dir {first}"
         say(f"the same numbers: {again}, and so on")

@@ -93,20 +93,20 @@ def _now(answers: LatestAnswers, kind: Kind, data_dir: str, program: str) -> tup
     where = f"--data-dir {shlex.quote(data_dir)}"
     if answers.down_since_unix is not None:
         left = {
-            "status": ("show what it left when it ended", answers.status),
-            "ledger": ("show from whom it had learnt", answers.ledger),
+            "status": ("show its last status", answers.status),
+            "debug ledger": ("show the publishers that it trained on", answers.ledger),
         }
         return (
             NextStep(message="start it again", command=f"{program} {kind} {where}"),
             *(
-                NextStep(message=says, command=f"{program} debug {view} --last {where}")
-                for view, (says, known) in left.items()
+                NextStep(message=says, command=f"{program} {command} --last {where}")
+                for command, (says, known) in left.items()
                 if kind == "node" and known is not None
             ),
         )
     now = {
         "invite others": f"invite {where}",
-        "look for what is wrong": f"debug doctor {where}",
+        "look for what is wrong": f"doctor {where}",
         "read the latest answers": f"debug rollouts {where}",
         "keep the answers": f"export {where}",
     }

@@ -84,8 +84,8 @@ class RunningNode:
         if running := answering(sorted(found)):
             hint = f"running: {', '.join(map(str, running))} (--data-dir)"
         elif os.path.exists(self.data_dir / LAST_STATUS_FILE):  # noqa: PTH110 - a name may be too long
-            word = "ledger" if view == "ledger" else "status"
+            word = "debug ledger" if view == "ledger" else "status"
             folder = shlex.quote(str(self.data_dir))
-            hint = f"how it ended: {called()} debug {word} --last --data-dir {folder}"
+            hint = f"how it ended: {called()} {word} --last --data-dir {folder}"
         why = f"no node is running in {self.data_dir}; {hint}"
         raise fail(self._command, why, EXIT_NO_NODE)

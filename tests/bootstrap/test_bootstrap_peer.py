@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from shoal.__main__ import main
+from shoal.debug.views import words_of
 from shoal_bootstrap.peer import BootstrapPeer
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused
@@ -66,7 +67,7 @@ async def test_it_answers_debug_and_takes_no_rollouts(
     data_dir = tmp_path / "meeting"
     async with open_peer(BootstrapPeer, data_dir) as peer:
         for view in ("status", "peers", "scores"):
-            command = ["debug", view, "--data-dir", str(data_dir)]
+            command = [*words_of(view), "--data-dir", str(data_dir)]
             assert await trio.to_thread.run_sync(main, [*command, "--json"]) == 0
             shown = json.loads(capsys.readouterr().out)
             assert shown["schema_version"] == 1
@@ -76,7 +77,7 @@ async def test_it_answers_debug_and_takes_no_rollouts(
                 assert shown["peer_id"] == peer.member.peer_id
             assert await trio.to_thread.run_sync(main, command) == 0
             capsys.readouterr()
-        command = ["debug", "doctor", "--data-dir", str(data_dir)]
+        command = ["doctor", "--data-dir", str(data_dir)]
         assert await trio.to_thread.run_sync(main, command) == 0
         assert "shoal invite" in capsys.readouterr().out
         command = ["debug", "buffer", "--data-dir", str(data_dir)]

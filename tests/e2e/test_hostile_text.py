@@ -21,7 +21,7 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
 from shoal.__main__ import COMMANDS
-from shoal.debug.views import VIEWS
+from shoal.debug.views import VIEWS, words_of
 from shoal_base.visible import visible, visible_name
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_p2p.gossip.messages import sign_message
@@ -117,7 +117,7 @@ def _debug(at: str, peer: str, out: Path) -> Iterator[list[str]]:
         for json_too in ([], ["--json"]):
             if view == "bugreport":
                 arguments = ["--out", str(out / f"{len(json_too)}{FOLDER}")]
-            yield ["debug", view, *arguments, *json_too, "--data-dir", at]
+            yield [*words_of(view), *arguments, *json_too, "--data-dir", at]
     yield ["debug", "rollouts", "--limit", "200", "--data-dir", at]
     yield ["debug", "block", TEXT, "--data-dir", at]
 
@@ -252,7 +252,7 @@ def test_a_swarm_and_a_trainer_show_nothing_that_acts(tmp_path: Path) -> None:
     commands = [
         ["swarm", "--nodes", "1", *played, FOLDER],
         ["trainer", "--alone", *played[:2], "--data-dir", FOLDER[:4]],
-        ["debug", "status", "--last", "--data-dir", f"{FOLDER}/node-1"],
+        ["status", "--last", "--data-dir", f"{FOLDER}/node-1"],
     ]
     found = shown(commands, tmp_path, columns=80)
     for argv, (code, text) in zip(commands, found, strict=True):

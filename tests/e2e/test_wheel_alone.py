@@ -80,7 +80,7 @@ def test_with_them_every_command_works_outside_of_the_checkout(
     node = f"node {' '.join(SHORT)} {LOOPBACK} --no-mdns --log=none --data-dir d"
     for line in (
         node,
-        "debug status --last --data-dir d --json",
+        "status --last --data-dir d --json",
         "debug bugreport --data-dir d --out r.tar.gz",
         "logs --data-dir d",
         "export --data-dir d --out rows",

@@ -143,7 +143,7 @@ def played(cases: list[Case]) -> Iterator[str]:
     [
         ("debug", "rollouts", "--limit=--"),
         ("invite", "--data-dir=--"),
-        ("debug", "status", "--data-dir=" + "9" * 400),
+        ("status", "--data-dir=" + "9" * 400),
         ("tasks", "--task-file=--"),
         ("tasks", "\udcff"),
         ("tasks", "--task-file=/dev/zero"),

@@ -104,11 +104,11 @@ def test_a_bootstrap_is_a_meeting_point_and_a_relay(
     with bootstrap(base, tmp_path) as said:
         ready = json.loads(said)
         assert ready["addresses"]
-        shown = json.loads(said_by("debug status --json"))
+        shown = json.loads(said_by("status --json"))
         assert (shown["role"], shown["worker"]["running"]) == ("bootstrap", False)
         assert shown["mesh"] == {}, "it would forward what others reject"
         assert shown["relay"] is not None
-        doctor = said_by("debug doctor --json")
+        doctor = said_by("doctor --json")
         assert json.loads(doctor)["schema_version"] == 1
         assert '"bad"' not in doctor
         assert said_by("invite").startswith("shoal1")

@@ -23,9 +23,9 @@ def test_the_only_node_that_runs(
     assert running_node() == base
     with RunningNode(tmp_path / other, parts=INSTANT) as node:
         assert running_node() == other
-        assert main(["debug", "status", "--json"]) == 0
+        assert main(["status", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["peer_id"] == node.node.member.peer_id
-        assert main(["debug", "status", "--data-dir", ".shoal/node"]) == 3, "one that is named"
+        assert main(["status", "--data-dir", ".shoal/node"]) == 3, "one that is named"
         assert ".shoal/node-other" in capsys.readouterr().err
         assert main(["publish", "--draw", "1"]) == 0
     assert running_node() == other, "nothing runs, and no other node has left anything"

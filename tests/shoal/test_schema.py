@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from shoal.__main__ import COMMANDS, main
-from shoal.debug.views import VIEWS
+from shoal.debug.views import VIEWS, words_of
 from shoal.schema import SHAPES
 from shoal_ipc import messages as m
 from shoal_p2p.peers.outside import wall_ms
@@ -67,7 +67,8 @@ def commands(node: RunningNode) -> Iterator[tuple[str, list[str]]]:
     publisher = next(iter(node.node.pool.buffer.counters()))
     for view in VIEWS:
         about = {order: [publisher] for order in ("block", "unblock", "protect")}
-        yield f"debug {view}", ["debug", view, *about.get(view, []), *here]
+        words = words_of(view)
+        yield " ".join(words), [*words, *about.get(view, []), *here]
     for name in ("invite", "logs", "watch"):
         yield name, [name, *here]
     for name, line in WITHOUT_NODE.items():
@@ -97,8 +98,8 @@ def test_every_command_prints_what_its_schema_says(
     [
         ("nod", 2),
         ("debug stauts", 2),
-        ("debug status --data-dir nobody", 3),
-        ("debug status --last --data-dir nobody", 3),
+        ("status --data-dir nobody", 3),
+        ("status --last --data-dir nobody", 3),
         ("node --rouns 3", 2),
         ("node --rounds many", 2),
         ("bootstrap --config none.toml", 2),

@@ -65,8 +65,8 @@ def test_help_names_every_command_and_what_to_start_with(
 def test_help_of_a_command_is_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("help", "bootstrap") == 0
     assert "usage: shoal bootstrap" in capsys.readouterr().out
-    assert run("help", "debug", "status") == 0
-    assert "usage: shoal debug status" in capsys.readouterr().out
+    assert run("help", "debug", "peers") == 0
+    assert "usage: shoal debug peers" in capsys.readouterr().out
     assert run("help", "nod") == 2
     assert "did you mean 'node'?" in one_line(capsys)
 
@@ -99,6 +99,8 @@ def test_a_sub_command_is_another_modules(
 def test_an_unknown_command_is_one_line_that_names_the_known(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    assert run("stats") == 2
+    assert "'stats' (did you mean 'status'?)" in one_line(capsys)
     assert run("nodes") == 2
     line = one_line(capsys)
     assert "'nodes'" in line
@@ -118,9 +120,10 @@ def test_an_unknown_command_is_one_line_that_names_the_known(
         ("bootstrap --model tiny", "not of shoal bootstrap; see shoal bootstrap --help"),
         ("trainer --modle=tiny", "no flag --modle (did you mean '--model'?)"),
         ("node here", "there is one argument too many: 'here'"),
-        ("debug stats", "no view 'stats' (did you mean 'status'?); there are status, peers"),
-        ("debug status --jsn", "no flag --jsn (did you mean '--json'?); see shoal debug status"),
-        ("debug --jsn status", "no flag --jsn (did you mean '--json'?); see shoal debug status"),
+        ("debug pers", "no view 'pers' (did you mean 'peers'?); there are peers, scores"),
+        ("debug status", "no view 'status'"),
+        ("status --jsn", "no flag --jsn (did you mean '--json'?); see shoal status"),
+        ("debug --jsn peers", "no flag --jsn (did you mean '--json'?); see shoal debug peers"),
         ("debug rollouts --limit x", "argument --limit: 'x' is not a whole number"),
         ("debug rollouts --limit 0", "argument --limit: '0' is out of range: it must be at least"),
         ("tasks gcd_easy --seed x", "argument --seed: 'x' is not a whole number"),
@@ -130,7 +133,7 @@ def test_an_unknown_command_is_one_line_that_names_the_known(
         ("experiment results --seeds x", "argument --seeds: 'x' is not a whole number"),
         ("export --format parket", "no --format 'parket' (did you mean 'parquet'?)"),
         ("node --rounds", "argument --rounds: expected one argument"),
-        ("debug", "name one of status, peers"),
+        ("debug", "name one of peers, scores"),
         ("node --draws unifrom", "(did you mean 'uniform'?)"),
         ("node --tasks paprr", "(did you mean 'paper'?)"),
         ("trainer --strategy uniform+positve", "(did you mean 'positive'?)"),
@@ -148,7 +151,7 @@ def test_an_unknown_command_is_one_line_that_names_the_known(
         ("trainer --learning-rate 0", "--learning-rate"),
         ("swarm --nodes 0", "nodes"),
         ("node --config absent.toml", "absent.toml"),
-        ("debug status --config absent.toml", "absent.toml"),
+        ("status --config absent.toml", "absent.toml"),
     ],
 )
 def test_a_slip_is_one_line_that_says_what_was_meant(
@@ -164,7 +167,7 @@ def test_a_slip_is_one_line_that_says_what_was_meant(
     "argv",
     [
         ("node", "--data-dir"),
-        ("debug", "status", "--data-dir"),
+        ("status", "--data-dir"),
         ("trainer", "--export"),
         ("export", "--data-dir"),
         ("export", "--out"),
@@ -185,8 +188,8 @@ def test_an_empty_path_is_not_the_folder_one_stands_in(
 
 def test_flags_of_a_view_may_stand_before_it(capsys: pytest.CaptureFixture[str]) -> None:
     for argv in (
-        ("--json", "--data-dir", "nobody", "status"),
-        ("--data-dir=nobody", "status", "--json"),
+        ("--json", "--data-dir", "nobody", "peers"),
+        ("--data-dir=nobody", "peers", "--json"),
     ):
         assert run("debug", *argv) == 3
         assert "no node is running in nobody" in one_line(capsys)
@@ -199,7 +202,7 @@ def test_of_a_node_that_has_ended_it_is_said_how_to_see_its_last_numbers(
     (folder / LAST_STATUS_FILE).write_text("{}")
     assert run("debug", "peers", "--data-dir", str(folder)) == 3
     line = one_line(capsys)
-    assert line.endswith(f"debug status --last --data-dir '{folder}'"), line
+    assert line.endswith(f"status --last --data-dir '{folder}'"), line
 
 
 @pytest.mark.parametrize("command", SETTING_COMMANDS)

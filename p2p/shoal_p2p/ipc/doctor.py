@@ -1,4 +1,4 @@
-"""`shoal debug doctor`: every check, in the order in which a person should read them. Pure."""
+"""`shoal doctor`: every check, in the order in which a person should read them. Pure."""
 
 from __future__ import annotations
 

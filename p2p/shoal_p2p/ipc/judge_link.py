@@ -133,7 +133,7 @@ class JudgeLink:
         return m.Failure(reason=self._error or "the judge waits for no such answer")
 
     def view(self) -> JudgedView:
-        """Return what `shoal debug status` shows."""
+        """Return what `shoal status` shows."""
         answer = self._answer
         return JudgedView(
             address=self._address,

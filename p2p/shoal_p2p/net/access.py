@@ -69,7 +69,7 @@ _DO = {
     AccessDenied.NOT_LISTED: "have this node's peer id given with --allow-peers where the swarm is "
     "started",
     AccessDenied.CUT_OFF: f"it happens where {TWO_WITH_ONE_KEY}; {OWN_KEY}. Else compare the clock "
-    "(`shoal debug doctor`)",
+    "(`shoal doctor`)",
 }
 
 

@@ -1,4 +1,4 @@
-"""The status that a trainer tells its node; `shoal debug status` and `shoal swarm` show it."""
+"""The status that a trainer tells its node; `shoal status` and `shoal swarm` show it."""
 
 from __future__ import annotations
 

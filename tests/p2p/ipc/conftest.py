@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from shoal.__main__ import main
+from shoal.debug.views import words_of
 from tests.support.local_node import LocalNode, open_local_node
 from tests.support.running_node import RunningNode
 from tests.support.schemas import check
@@ -24,7 +25,7 @@ class Debug:
     def run(self, node: RunningNode, *words: str) -> tuple[int, str, str]:
         """Return its exit code, its output, and what it says on standard error."""
         self._capsys.readouterr()
-        code = main(["debug", *words, "--data-dir", str(node.data_dir)])
+        code = main([*words_of(*words), "--data-dir", str(node.data_dir)])
         return code, *self._capsys.readouterr()
 
     def json(self, node: RunningNode, *words: str) -> tuple[int, dict[str, Any]]:
@@ -39,7 +40,7 @@ class Debug:
         """Return a view as it is for programs."""
         code, answer = self.json(node, view, *words)
         assert code == 0
-        check(f"debug {view}", answer)
+        check(" ".join(words_of(view)), answer)
         return answer
 
     def text(self, node: RunningNode, *words: str) -> str:

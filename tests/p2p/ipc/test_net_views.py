@@ -1,4 +1,4 @@
-"""`shoal debug doctor` and orders about a peer against two whole nodes."""
+"""`shoal doctor` and orders about a peer against two whole nodes."""
 
 from __future__ import annotations
 

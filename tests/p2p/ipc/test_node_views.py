@@ -203,7 +203,7 @@ def test_no_node_is_exit_code_3_and_a_hint_where_one_is(
     node: RunningNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     empty = node.data_dir.parent / "elsewhere"
-    assert main(["debug", "status", "--data-dir", str(empty)]) == 3
+    assert main(["status", "--data-dir", str(empty)]) == 3
     error = capsys.readouterr().err
     assert f"no node is running in {empty}" in error
     assert str(node.data_dir) in error
@@ -218,7 +218,7 @@ def test_a_node_without_a_judge_says_so(node: RunningNode) -> None:
 def test_the_last_numbers_of_a_node_that_has_ended(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["debug", "status", "--last", "--data-dir", str(tmp_path)]) == 3
+    assert main(["status", "--last", "--data-dir", str(tmp_path)]) == 3
     assert "no node has left a status" in capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""`shoal debug status`: what it says of a trainer."""
+"""`shoal status`: what it says of a trainer."""
 
 from __future__ import annotations
 

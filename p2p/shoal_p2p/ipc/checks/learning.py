@@ -84,7 +84,7 @@ def buffer(seen: Seen) -> Iterator[Finding]:
         return
     received = status.groups_received or 0
     empty = not received and status.peers > 0 and seen.settled
-    do = "peers are connected and share nothing: see verdicts in `shoal debug status`, and mesh"
+    do = "peers are connected and share nothing: see verdicts in `shoal status`, and mesh"
     yield found(
         "buffer",
         f"{status.buffer.groups} of {status.buffer.capacity_groups} groups of others, "
