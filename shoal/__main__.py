@@ -116,6 +116,8 @@ COMMANDS = {
         group="measure",
         parts={"report": "shoal_lab.judge_report.command"},
     ),
+    "ps": Command(module="shoal.ps", does="nodes and swarms that run on this machine"),
+    "stop": Command(module="shoal.stop", does="stop a node or a swarm, or all", group="take part"),
     "status": Command(module="shoal.status", does="a node at a glance"),
     "doctor": Command(module="shoal.doctor", does="what is wrong with a node, and what to do"),
     "watch": Command(module="shoal.watch.command", does="a node in this terminal, live"),

@@ -142,6 +142,38 @@ class SwarmEvent(VersionedOutput):
     nodes: list[MemberRow]
 
 
+class PeerProcess(TypedDict):
+    """A peer that runs on this machine."""
+
+    folder: str
+    pid: int
+    role: Literal["node", "bootstrap", "judge", "swarm"]
+    round: int | None
+    state: str
+    parent_pid: int
+
+
+class PeerProcesses(VersionedOutput):
+    """The command `ps`."""
+
+    peers: list[PeerProcess]
+
+
+class StoppedPeer(TypedDict):
+    """A peer that was stopped, and how many seconds that took."""
+
+    folder: str
+    pid: int
+    role: str
+    seconds: float
+
+
+class StoppedPeers(VersionedOutput):
+    """The command `stop`."""
+
+    stopped: list[StoppedPeer]
+
+
 class Invitation(VersionedOutput):
     """The command `invite`."""
 

@@ -47,6 +47,8 @@ SHAPES: Final[Mapping[str, Any]] = {
     "answer": json_output.Answered,
     "export": json_output.Exported,
     "judge report": json_output.ReportOfJudges,
+    "ps": json_output.PeerProcesses,
+    "stop": json_output.StoppedPeers,
     "logs": LogEntry,
     "watch": ShownPeer,
     "page": json_output.PageReady,

@@ -54,6 +54,11 @@ def lock_data_dir(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def owner_of(directory: Path) -> int | None:
+    """Return the process id of the owner of a data directory; None if no process owns it."""
+    return int(holder) if (holder := _holder(directory)) else None
+
+
 def why_silent(directory: Path) -> str | None:
     """Return why the owner of a data directory does not answer, in one line; None without one.
 

@@ -29,12 +29,14 @@ ELSEWHERE = {
     "swarm",
     "experiment",
     "page",
+    "stop",
 }
 """Checked by the tests that run them."""
 WITHOUT_NODE = {
     "schema": "schema",
     "completion": "completion bash",
     "tasks": "tasks",
+    "ps": "ps",
     "node": "node --print-config",
     "join": None,
     "bootstrap": "bootstrap --print-config",
