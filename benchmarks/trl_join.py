@@ -289,7 +289,7 @@ def _native(folder: Path, line: str, address: str, *, others: int, seed: int) ->
     subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     rounds = [one for one in lines if one.get("event") == "round"]
-    export = [sys.executable, "-m", "shoal", "trainer", f"--export={folder / 'model'}"]
+    export = [sys.executable, "-m", "shoal", "export", "model", f"--out={folder / 'model'}"]
     subprocess.run([*export, f"--data-dir={folder}"], check=True, capture_output=True)
     policy = load_policy(str(folder / "model"), device="cpu", seed=1)
     with shoal.connect(line, data_dir=folder / "looking", node_flags=list(LOOPBACK)) as swarm:

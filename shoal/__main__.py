@@ -107,8 +107,9 @@ COMMANDS = {
     ),
     "export": Command(
         module="shoal.export.command",
-        does="the rollouts a node has seen, as a data set",
+        does="the trained model, or the rollouts as a data set",
         group="questions and answers",
+        parts={"model": "shoal.export.model", "data": "shoal.export.data"},
     ),
     "judge": Command(
         module="shoal_p2p.judge.__main__",

@@ -203,8 +203,15 @@ class Answered(VersionedOutput):
     rewards: list[float]
 
 
+class ExportedModel(VersionedOutput):
+    """The command `export model`."""
+
+    checkpoint: str
+    out: str
+
+
 class Exported(VersionedOutput):
-    """The command `export`."""
+    """The command `export data`."""
 
     out: str
     groups: int

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import psutil
 
@@ -22,7 +22,8 @@ from shoal_ipc.answers.node import Status
 from shoal_ipc.client import NodeRefused, NodeUnavailable
 from shoal_p2p.data_dir import LOCK_FILE, owner_of, why_suspended
 
-_ROLES: Final = {
+Role = Literal["node", "bootstrap", "judge", "swarm"]
+_ROLES: Final[dict[str, Role]] = {
     "node": "node",
     "join": "node",
     "bootstrap": "bootstrap",
@@ -38,8 +39,7 @@ class RunningPeer:
 
     folder: Path
     pid: int
-    role: str
-    """`node`, `bootstrap`, `judge` or `swarm`."""
+    role: Role
     parent_pid: int
     """Process that started it: of a swarm's nodes, the swarm."""
 
@@ -98,7 +98,7 @@ def shown_folder(folder: Path) -> str:
     return str(folder)
 
 
-def _role_of(command_line: list[str]) -> str | None:
+def _role_of(command_line: list[str]) -> Role | None:
     """Return the role of a process by its command line; None if it is no peer's."""
     for word, command in pairwise(command_line):
         if Path(word).name == "shoal":

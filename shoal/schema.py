@@ -12,9 +12,9 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import DataclassSchema
 
 from shoal import json_output
-from shoal.debug.views import words_of
 from shoal.log_lines import LogEntry
 from shoal.view.model import ShownPeer
+from shoal.view.node import words_of
 from shoal_base.lines import say_json, say_lines
 from shoal_ipc.answers.views import VIEWS
 from shoal_settings.exits import EXIT_OK, fail
@@ -45,7 +45,8 @@ SHAPES: Final[Mapping[str, Any]] = {
     "tasks": json_output.ShownFamily | json_output.FamiliesOutput,
     "publish": json_output.Published,
     "answer": json_output.Answered,
-    "export": json_output.Exported,
+    "export model": json_output.ExportedModel,
+    "export data": json_output.Exported,
     "judge report": json_output.ReportOfJudges,
     "ps": json_output.PeerProcesses,
     "stop": json_output.StoppedPeers,

@@ -110,7 +110,7 @@ def _of_trained(model: str, folder: Path) -> Iterator[str]:
     if (folder / _CONFIGS[1]).is_file():
         yield (
             f"cannot use model {model!r}: it holds adapters, not a model "
-            "(`shoal trainer --export` merges a run's)"
+            "(`shoal export model` merges a run's)"
         )
 
 

@@ -212,7 +212,7 @@ class NodeSettings(BaseModel):
     archive_bytes: Size = key(
         256 * 1024 * 1024,
         "node swarm",
-        "Size limit of the batches stored for `shoal export`, such as 2GB; 0 stores none.",
+        "Size limit of the batches stored for `shoal export data`, such as 2GB; 0 stores none.",
         ge=0,
     )
 

@@ -16,14 +16,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from shoal_base.collector import spare_collector
 from shoal_base.extras import missing_for_trainer
 from shoal_base.files import is_full, locked
-from shoal_base.lines import guard_process, say, say_json, say_lines
+from shoal_base.lines import guard_process, say_json, say_lines
 from shoal_base.log_file import LogLines, log_to_console, log_to_file
 from shoal_base.output import end_with_the_reader, outlive_the_terminal
 from shoal_base.private import private
@@ -48,7 +47,7 @@ from shoal_settings.loader import (
     load,
     said_of_defaults,
 )
-from shoal_settings.parser import Parser, path
+from shoal_settings.parser import Parser
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import ServerUnavailable
 from shoal_wire.errors import ManifestError
@@ -70,8 +69,7 @@ Train a policy: draw tasks, answer them, share the answers through the node, lea
 others' answers (SAPO with GRPO updates). `shoal node` starts one by itself; start it by hand to
 run it apart from a node that was started with --no-trainer.
 
-  shoal trainer --alone --rounds 100   with no node at all
-  shoal trainer --export my-model      the newest checkpoint, as a model folder"""
+  shoal trainer --alone --rounds 100   with no node at all"""
 
 
 class StopFlag:
@@ -112,17 +110,11 @@ class StopFlag:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `shoal trainer`; return the exit code."""
     end_with_the_reader()
-    first = (*FIRST["trainer"], *ALWAYS_FIRST, "export")
+    first = (*FIRST["trainer"], *ALWAYS_FIRST)
     parser = Parser(prog="shoal trainer", description=DESCRIPTION, first=first)
     add_flags(parser, "trainer")
     parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--node-run", default="", help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--export",
-        type=path,
-        metavar="DIR",
-        help="write the newest checkpoint as a Hugging Face model folder, LoRA merged, and exit",
-    )
     arguments = parser.parse_args(argv)
     try:
         loaded = load("trainer", arguments, os.environ)
@@ -145,13 +137,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.supervised:
         stop.watch_parent()
     log_to_console(loaded.settings.log_level, _lines(loaded.settings))
-    if arguments.export is None:
-        outlive_the_terminal()
-        if said := said_of_defaults(loaded):
-            log.info("%s", said)
+    outlive_the_terminal()
+    if said := said_of_defaults(loaded):
+        log.info("%s", said)
     settings = _in_its_folder(loaded)
     supervision = Supervision(by_node=arguments.supervised, node_run=arguments.node_run)
-    return _run(settings, stop, supervision, arguments.export)
+    return _run(settings, stop, supervision)
 
 
 def _in_its_folder(loaded: Loaded) -> Settings:
@@ -183,7 +174,7 @@ class Supervision:
     """Names the run of that node: the same for every trainer that it starts."""
 
 
-def _run(settings: Settings, stop: StopFlag, supervision: Supervision, export: Path | None) -> int:
+def _run(settings: Settings, stop: StopFlag, supervision: Supervision) -> int:
     from shoal_policy.record.earlier_runs import StartOverError
     from shoal_tasks.errors import FamilyError
     from shoal_tasks.lint.start import prove_tasks
@@ -198,8 +189,6 @@ def _run(settings: Settings, stop: StopFlag, supervision: Supervision, export: P
         served = settings.no_train and settings.generator == "openai"
         if (missing := missing_for_trainer(served=served)) is not None:
             raise SettingsError(missing)
-        if export is not None:
-            return _export(settings, export)
         if not supervision.by_node:  # a node looks before it starts a trainer
             if (why := early_refusal(settings)) is not None:
                 raise SettingsError(why)
@@ -223,21 +212,6 @@ def _run(settings: Settings, stop: StopFlag, supervision: Supervision, export: P
 
 def _end(why: str, code: int) -> int:
     return fail("trainer", why, code).code
-
-
-def _export(settings: Settings, folder: Path) -> int:
-    from shoal_policy.checkpoint.saved import CheckpointError, checkpoint_to_export
-
-    try:
-        found = checkpoint_to_export(settings.data_dir, folder)
-        # Late: torch takes seconds to import.
-        from shoal_policy.checkpoint.export import export_model
-
-        export_model(settings, found, folder, partial(say, error=True))
-    except CheckpointError as error:
-        return _end(str(error), EXIT_FAILED)
-    say(f"exported {found.name} to {folder}")
-    return EXIT_OK
 
 
 def _run_policy(settings: Settings, stop: StopFlag, supervision: Supervision) -> int:

@@ -7,9 +7,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from shoal.debug.views import LEFT, VIEWS, View, words_of
+from shoal.debug.views import LEFT, VIEWS, View
 from shoal.nearby import folder_with, running_node
-from shoal.view.node import RunningNode
+from shoal.view.node import RunningNode, words_of
 from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal
 from shoal_ipc.answers.form import read

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from shoal.__main__ import COMMANDS
 from shoal.debug import bugreport, one_peer, sentences, status, table
 from shoal.json_output import BugReport, PeerAction
 from shoal.view.node import Answer, RunningNode, Tell
@@ -82,8 +81,3 @@ VIEWS: Final = {
     "bugreport": View(BugReport, bugreport.show, bugreport.add_out, bugreport.write),
 }
 """Views by the word that asks for each."""
-
-
-def words_of(view: str, *more: str) -> list[str]:
-    """Return the words after `shoal` that print a view: `status`, but `debug peers`."""
-    return [view, *more] if view in COMMANDS else ["debug", view, *more]

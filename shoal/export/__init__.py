@@ -1,1 +1,1 @@
-"""`shoal export`: the rollouts that a node has seen, as a data set."""
+"""`shoal export`: a node's model, or the rollouts that it has seen, for other programs."""

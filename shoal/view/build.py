@@ -108,7 +108,7 @@ def _now(answers: LatestAnswers, kind: Kind, data_dir: str, program: str) -> tup
         "invite others": f"invite {where}",
         "look for what is wrong": f"doctor {where}",
         "read the latest answers": f"debug rollouts {where}",
-        "keep the answers": f"export {where}",
+        "keep the answers": f"export data {where}",
     }
     return tuple(
         NextStep(message=says, command=f"{program} {command}")

@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from shoal.layout import local_time
 from shoal.nearby import answering
@@ -22,6 +22,15 @@ Answer = dict[str, Any]
 """A node's answer: JSON values."""
 Tell = Callable[[str], None]
 """Tells people of something on the way; programs hear answers only."""
+
+
+COMMANDS: Final = ("status", "doctor")
+"""Views that are commands of their own."""
+
+
+def words_of(view: str, *more: str) -> list[str]:
+    """Return the words after `shoal` that print a view: `status`, but `debug peers`."""
+    return [view, *more] if view in COMMANDS else ["debug", view, *more]
 
 
 class RunningNode:
@@ -84,8 +93,8 @@ class RunningNode:
         if running := answering(sorted(found)):
             hint = f"running: {', '.join(map(str, running))} (--data-dir)"
         elif os.path.exists(self.data_dir / LAST_STATUS_FILE):  # noqa: PTH110 - a name may be too long
-            word = "debug ledger" if view == "ledger" else "status"
+            words = " ".join(words_of("ledger" if view == "ledger" else "status"))
             folder = shlex.quote(str(self.data_dir))
-            hint = f"how it ended: {called()} {word} --last --data-dir {folder}"
+            hint = f"how it ended: {called()} {words} --last --data-dir {folder}"
         why = f"no node is running in {self.data_dir}; {hint}"
         raise fail(self._command, why, EXIT_NO_NODE)

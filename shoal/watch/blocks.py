@@ -134,7 +134,7 @@ def worth(shown: ShownPeer, _room: int) -> Iterator[Text]:
 def said(shown: ShownPeer, _room: int) -> Iterator[Text]:
     """Show answers; those that the trainer has looked at first, since the rest has no reward."""
     if not shown.rollouts:
-        ended = "the list ends with the node; shoal export writes what is on disk"
+        ended = "the list ends with the node; shoal export data writes what is on disk"
         yield styled((ended if shown.health.state == "down" else "nothing yet", "dim"))
     for one in sorted(shown.rollouts, key=lambda one: one.reward is None):
         by = "this node" if one.is_local else f"…{one.publisher[-10:]}"

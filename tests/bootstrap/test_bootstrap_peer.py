@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from shoal.__main__ import main
-from shoal.debug.views import words_of
+from shoal.view.node import words_of
 from shoal_bootstrap.peer import BootstrapPeer
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused

@@ -21,7 +21,8 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
 from shoal.__main__ import COMMANDS
-from shoal.debug.views import VIEWS, words_of
+from shoal.debug.views import VIEWS
+from shoal.view.node import words_of
 from shoal_base.visible import visible, visible_name
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_p2p.gossip.messages import sign_message
@@ -126,7 +127,7 @@ def runs(root: Path, peer: str, lies: str, out: Path) -> dict[str, list[list[str
     """What is run of each command. A new command is missing here until it is thought of."""
     at, file = str(root / FOLDER), str(root / TASK_FILE)
     config = ["--swarm-name", NAME, "--task-file", TASK_FILE, "--print-config"]
-    export = ["export", "--data-dir", at, "--task-file", file]
+    export = ["export", "data", "--data-dir", at, "--task-file", file]
     report = ["judge", "report", "--data-dir", str(root / "judged")]
     answers = out / f"a{TASK_FILE}"
     answers.write_text(json.dumps({"family": TEXT, "completions": []}))
@@ -194,7 +195,7 @@ def runs(root: Path, peer: str, lies: str, out: Path) -> dict[str, list[list[str
         "export": [
             [*export, "--out", str(out / "rows")],
             [*export, "--out", str(out / f"plain{FOLDER}"), "--no-verify", "--json"],
-            ["export", "--data-dir", f"none{FOLDER}"],
+            ["export", "data", "--data-dir", f"none{FOLDER}"],
         ],
         "judge": [["judge", *config[:2], "--print-config"]],
         "judge report": [

@@ -23,13 +23,13 @@ LACKS = [
     ("node --model smollm2", TRAINER),
     ("swarm", TRAINER),
     ("trainer --alone", TRAINER),
-    ("trainer --export m", TRAINER),
+    ("export model", TRAINER),
     ("experiment results --quick", LAB),
     ("tasks gcd_easy --model tiny", TRAINER),
     ("judge report", LAB),
     ("tasks gcd_easy", TRAINER),
     ("node --no-trainer", TRAINER),
-    ("export", "pip install 'shoal[export]'"),
+    ("export data", "pip install 'shoal[export]'"),
 ]
 WORKS = ("--help", "--version", "tasks", "schema", "completion bash", "bootstrap --print-config")
 HEAVY = ("torch", "transformers", "sympy", "matplotlib", "numpy", "reasoning_gym")
@@ -83,8 +83,8 @@ def test_with_them_every_command_works_outside_of_the_checkout(
         "status --last --data-dir d --json",
         "debug bugreport --data-dir d --out r.tar.gz",
         "logs --data-dir d",
-        "export --data-dir d --out rows",
-        "trainer --export model --data-dir d",
+        "export data --data-dir d --out rows",
+        "export model --data-dir d",
         *WORKS,
     ):
         done = run(program, line, tmp_path)

@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM
 
 from shoal_policy.checkpoint.export import export_model
-from shoal_policy.checkpoint.saved import checkpoint_to_export
+from shoal_policy.checkpoint.saved import latest_checkpoint
 from shoal_policy.distributed import RankError, Ranks, join
 from shoal_policy.generation.local import generate
 from shoal_policy.model.from_settings import fresh_policy
@@ -206,7 +206,8 @@ def test_a_run_goes_on_with_any_number_of_processes(tmp_path: Path, more: tuple[
     if more:
         return
     settings = case.settings(parts, "tiny")
-    found = checkpoint_to_export(parts, tmp_path / "out")
+    found = latest_checkpoint(parts).path
+    assert found is not None
     export_model(settings, found, tmp_path / "out", lambda _step: None)
     exported = AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict()
     assert all(torch.equal(exported[name], value) for name, value in weights(parts).items())

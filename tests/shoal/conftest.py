@@ -21,7 +21,7 @@ def shared_workers() -> Iterator[None]:
             return stack.enter_context(SyncTaskWorker(families))
 
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        for module in ("answer", "export.command", "prompt_shown", "publish", "tasks.command"):
+        for module in ("answer", "export.data", "prompt_shown", "publish", "tasks.command"):
             patch.setattr(
                 f"shoal.{module}.SyncTaskWorker", lambda given: nullcontext(started(tuple(given)))
             )

@@ -53,7 +53,7 @@ CASES = [
     ("judge report --fr", {"--from"}),
     ("tasks gcd_", {"gcd_easy", "gcd_1", "gcd_2"}),
     ("answer --family gcd_", {"gcd_easy", "gcd_1", "gcd_2"}),
-    ("export --format ", {"parquet", "jsonl"}),
+    ("export data --format ", {"parquet", "jsonl"}),
     ("experiment ", {"results", "poison", "hetero"}),
     ("completion ", set(SHELLS)),
     ("help boot", {"bootstrap"}),

@@ -18,7 +18,7 @@ import pytest
 
 from shoal import stop
 from shoal.__main__ import main
-from shoal.running_peers import RunningPeer, _role_of, running_peers, top_level
+from shoal.running_peers import Role, RunningPeer, _role_of, running_peers, top_level
 from tests.support.processes import ShoalProcess, open_stage, wait_for
 from tests.support.schemas import check
 
@@ -40,7 +40,7 @@ def bootstrap(tmp_path: Path) -> Iterator[ShoalProcess]:
         yield stage.bootstrap()
 
 
-def peer(folder: str, pid: int, role: str = "node", parent_pid: int = 1) -> RunningPeer:
+def peer(folder: str, pid: int, role: Role = "node", parent_pid: int = 1) -> RunningPeer:
     return RunningPeer(folder=Path(folder), pid=pid, role=role, parent_pid=parent_pid)
 
 
@@ -132,7 +132,8 @@ def test_nodes_are_stopped_before_bootstrap_peers_and_by_their_swarm(
 ) -> None:
     meeting, swarm = peer("/boot", 1000, "bootstrap"), peer("/swarm", 1001, "swarm")
     inner, node = peer("/swarm/node-1", 1002, parent_pid=1001), peer("/x", 1003)
-    peers, signalled = [meeting, swarm, inner, node], []
+    peers = [meeting, swarm, inner, node]
+    signalled: list[RunningPeer] = []
     assert top_level(peers) == [meeting, swarm, node]
     monkeypatch.setattr(stop, "running_peers", lambda: peers)
     monkeypatch.setattr(stop, "_signal", signalled.append)

@@ -96,7 +96,7 @@ def test_torch_is_imported_for_what_may_be_right_alone(run: Run) -> None:
         ("trainer --alone --dtype=float16", "--dtype float16 cannot be trained"),
         ("trainer --alone --task-file=deep", "deep is not TOML"),
         ("trainer --alone --data-dir=empty", "cannot use empty as a folder"),
-        ("trainer --data-dir=run --export=new", "no checkpoint in run to export"),
+        ("export model --data-dir=run --out=new", "no checkpoint in run"),
     ],
 )
 def test_it_is_said_why(command: str, said: str, run: Run) -> None:

@@ -9,8 +9,9 @@ import jsonschema
 import pytest
 
 from shoal.__main__ import COMMANDS, main
-from shoal.debug.views import VIEWS, words_of
+from shoal.debug.views import VIEWS
 from shoal.schema import SHAPES
+from shoal.view.node import words_of
 from shoal_ipc import messages as m
 from shoal_p2p.peers.outside import wall_ms
 from shoal_settings.exits import say_error
@@ -24,7 +25,8 @@ ELSEWHERE = {
     "serve",
     "publish",
     "answer",
-    "export",
+    "export data",
+    "export model",
     "judge report",
     "swarm",
     "experiment",
@@ -114,7 +116,9 @@ def test_every_command_prints_what_its_schema_says(
         ("publish", 2),
         ("publish x --data-dir nobody", 3),
         ("answer --data-dir nobody", 3),
-        ("export --data-dir nobody", 3),
+        ("export data --data-dir nobody", 3),
+        ("export model --data-dir nobody", 3),
+        ("export", 2),
         ("invite --data-dir nobody", 3),
         ("join", 2),
         ("logs --data-dir nobody", 3),

@@ -1,4 +1,4 @@
-"""`shoal trainer --export`: the newest checkpoint as a model folder for other programs."""
+"""`shoal export model`: the newest checkpoint as a model folder for other programs."""
 
 from __future__ import annotations
 

@@ -85,19 +85,6 @@ def latest_checkpoint(directory: Path) -> Latest:
     return Latest(path=path, skipped=tuple(skipped))
 
 
-def checkpoint_to_export(directory: Path, folder: Path) -> Path:
-    """Return a run's newest checkpoint, for a `folder` that is not there yet.
-
-    Raises CheckpointError.
-    """
-    found = latest_checkpoint(directory).path
-    if found is None:
-        raise CheckpointError(f"no checkpoint in {directory} to export")
-    if folder.exists():
-        raise CheckpointError(f"{folder} exists already; name a new folder to export to")
-    return found
-
-
 def read_state(path: Path) -> tuple[TrainerState, str]:
     """Return a checkpoint's state and the name of its model. Raises CheckpointError."""
     try:

@@ -13,7 +13,7 @@ export function said(peer, group, peers) {
   show(at("said"), peer.kind === "node");
   if (peer.kind !== "node") return;
   const gone = peer.health.state === "down" && peer.rollouts.length === 0;
-  say(at("said-none"), gone ? "The list ends with the node; shoal export writes what is on disk." : "No answers yet.");
+  say(at("said-none"), gone ? "The list ends with the node; shoal export data writes what is on disk." : "No answers yet.");
   show(at("said-none"), peer.rollouts.length === 0);
   show(at("group"), !gone || Boolean(group));
   const names = new Map(peers.map((one) => [one.peer_id, one.name]));

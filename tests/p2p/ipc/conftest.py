@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shoal.__main__ import main
-from shoal.debug.views import words_of
+from shoal.view.node import words_of
 from tests.support.local_node import LocalNode, open_local_node
 from tests.support.running_node import RunningNode
 from tests.support.schemas import check

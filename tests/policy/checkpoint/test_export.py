@@ -1,4 +1,4 @@
-"""`shoal trainer --export`: a folder that other programs load."""
+"""`shoal export model`: a folder that other programs load."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from shoal_policy.__main__ import main
+from shoal.__main__ import main
 from shoal_policy.checkpoint.export import export_model
-from shoal_policy.checkpoint.saved import CheckpointError, checkpoint_to_export
+from shoal_policy.checkpoint.saved import latest_checkpoint
 from tests.policy import training_cases as case
 
 IDS = torch.tensor([[1, 7, 9, 20, 5]])
@@ -25,11 +25,10 @@ def test_the_folder_holds_what_was_trained(
     model = case.model_folder(tmp_path)
     data_dir = tmp_path / "d"
     trainer = case.trainer(data_dir, model, lora_rank=rank, learning_rate=0.05)
-    with pytest.raises(CheckpointError, match="no checkpoint"):
-        checkpoint_to_export(data_dir, tmp_path / "out")
+    command = ["export", "model", f"--data-dir={data_dir}", f"--out={tmp_path / 'out'}"]
+    assert main(command) == 3, "it has no checkpoint"
     trainer.run()
     out = tmp_path / "out"
-    command = [f"--data-dir={data_dir}", f"--model={model}", f"--export={out}"]
     capsys.readouterr()
     assert main(command) == 0
     reading, writing = capsys.readouterr().err.splitlines()
@@ -42,7 +41,7 @@ def test_the_folder_holds_what_was_trained(
         assert torch.allclose(loaded(input_ids=IDS).logits, trained, atol=1e-5)
         assert not torch.allclose(start(input_ids=IDS).logits, trained, atol=1e-3)
     assert len(AutoTokenizer.from_pretrained(out)) == len(trainer.course.policy.tokenizer)
-    assert main(command) == 1, "it would overwrite"
+    assert main(command) == 2, "it would overwrite"
 
 
 def test_adapters_are_added_in_float32_whatever_the_model_is_in(tmp_path: Path) -> None:
@@ -50,7 +49,8 @@ def test_adapters_are_added_in_float32_whatever_the_model_is_in(tmp_path: Path) 
     model, data_dir = case.model_folder(tmp_path), tmp_path / "d"
     trainer = case.trainer(data_dir, model, lora_rank=2, dtype="bfloat16")
     trainer.run()
-    found = checkpoint_to_export(data_dir, tmp_path / "out")
+    found = latest_checkpoint(data_dir).path
+    assert found is not None
     settings = case.settings(data_dir, model, lora_rank=2, dtype="bfloat16")
     export_model(settings, found, tmp_path / "out", lambda _step: None)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()

@@ -15,7 +15,7 @@ from shoal_tasks.task_file import load_task_file
 from shoal_tasks.turns import join_messages
 from shoal_wire.manifest import SwarmRules, make_manifest
 from shoal_wire.types import RolloutGroup
-from tests.shoal.export.test_command import archive_of, rows_of
+from tests.shoal.export.test_data import archive_of, rows_of
 from tests.support import factories as make
 from tests.tasks.games import game_file
 
@@ -44,7 +44,7 @@ def _games(file: str) -> RolloutGroup:
 
 def _exported(node_dir: Path, *flags: str) -> list[dict[str, Any]]:
     out = node_dir.parent / "out"
-    assert main(["export", "--data-dir", str(node_dir), "--out", str(out), *flags]) == 0
+    assert main(["export", "data", "--data-dir", str(node_dir), "--out", str(out), *flags]) == 0
     return rows_of(out)
 
 

@@ -1,4 +1,4 @@
-"""`shoal export`: real signed batches become a data set that `datasets` loads."""
+"""`shoal export data`: real signed batches become a data set that `datasets` loads."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def test_rows_hold_question_rewards_and_provenance(
     node_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    assert main(["export", "--data-dir", str(node_dir), "--out", str(out), "--json"]) == 0
+    assert main(["export", "data", "--data-dir", str(node_dir), "--out", str(out), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    check("export", report)
+    check("export data", report)
     assert (report["groups"], report["publishers"], report["damaged_batches"]) == (3, 2, 1)
     rows = rows_of(out)
     assert [row["is_local"] for row in rows] == [True, True, False]
@@ -77,7 +77,7 @@ def test_rows_hold_question_rewards_and_provenance(
 def test_own_rollouts_alone_and_without_rewards(node_dir: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     flags = ["--own", "--no-verify", "--format", "jsonl"]
-    assert main(["export", "--data-dir", str(node_dir), "--out", str(out), *flags]) == 0
+    assert main(["export", "data", "--data-dir", str(node_dir), "--out", str(out), *flags]) == 0
     rows = rows_of(out)
     assert len(rows) == 2
     assert all(row["rewards"] is None and row["question"] is None for row in rows)
@@ -100,7 +100,7 @@ def test_what_cannot_be_done_is_one_line(
     said: str,
 ) -> None:
     start = ["--data-dir", str(node_dir), "--out", str(tmp_path / "out")]
-    assert main(["export", *start, *flags]) == code
+    assert main(["export", "data", *start, *flags]) == code
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
@@ -112,16 +112,16 @@ def test_the_path_that_is_wrong_is_the_one_that_is_named(
     """A name that is too long stands for a folder that may not be read: root reads all."""
     wrong = str(tmp_path / (300 * "x"))
     out = str(tmp_path / "out")
-    assert main(["export", "--data-dir", wrong, "--out", out]) == 2
+    assert main(["export", "data", "--data-dir", wrong, "--out", out]) == 2
     assert capsys.readouterr().err.startswith(
-        f"shoal export: {wrong}/{ARCHIVE_FILE} cannot be read"
+        f"shoal export data: {wrong}/{ARCHIVE_FILE} cannot be read"
     )
-    assert main(["export", "--data-dir", str(node_dir), "--out", wrong]) == 1
-    assert capsys.readouterr().err.startswith(f"shoal export: {wrong}: ")
+    assert main(["export", "data", "--data-dir", str(node_dir), "--out", wrong]) == 1
+    assert capsys.readouterr().err.startswith(f"shoal export data: {wrong}: ")
 
 
 def test_a_folder_with_files_in_it_is_left_alone(node_dir: Path) -> None:
-    assert main(["export", "--data-dir", str(node_dir), "--out", str(node_dir)]) == 2
+    assert main(["export", "data", "--data-dir", str(node_dir), "--out", str(node_dir)]) == 2
     assert sorted(path.name for path in node_dir.iterdir()) == [ARCHIVE_FILE]
 
 
