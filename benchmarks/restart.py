@@ -89,7 +89,7 @@ async def _start_once(
 ) -> dict[str, float]:
     async with open_peer(Node, folder / f"watcher-{name}", swarm_name=SWARM_NAME) as watcher:
         node = stage.process(
-            *("node", name, "--no-trainer", "--no-mdns", "--listen", LOOPBACK),
+            *("node", name, "--role=observe", "--no-mdns", "--listen", LOOPBACK),
             *("--bootstrap", address_of(watcher), "--swarm-name", SWARM_NAME),
         )
         if groups:

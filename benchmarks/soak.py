@@ -73,7 +73,7 @@ def measure(options: Options) -> Report:
 
 def _start(stage: Stage) -> list[ShoalProcess]:
     """Start the nodes; return them when they are all connected."""
-    flags = ("--no-trainer", "--no-mdns", "--listen", LOOPBACK, "--swarm-name", "bench-soak")
+    flags = ("--role=observe", "--no-mdns", "--listen", LOOPBACK, "--swarm-name", "bench-soak")
     bootstrap = stage.bootstrap("b", "--swarm-name", "bench-soak")
     nodes = [
         stage.process("node", f"n{i}", *flags, "--bootstrap", bootstrap.address).start()

@@ -221,7 +221,7 @@ class Fleet:
     def _settings(self, port: int) -> dict[str, Any]:
         return {
             "listen": (f"/ip4/127.0.0.1/tcp/{port}",),
-            "no_trainer": True,
+            "role": "observe",
             "mdns": False,
             **{k: tuple(v) if isinstance(v, list) else v for k, v in self.config["keys"].items()},
         }

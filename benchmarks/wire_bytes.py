@@ -135,7 +135,7 @@ def _through(
     repeats: int,
 ) -> dict[str, Any]:
     node = stage.process(
-        "node", "n", "--no-trainer", "--no-mdns", "--listen", LOOPBACK, "--bootstrap", bootstrap
+        "node", "n", "--role=observe", "--no-mdns", "--listen", LOOPBACK, "--bootstrap", bootstrap
     ).start()
     node.wait_status(lambda s: any(s["mesh"].values()), "in the mesh with the bootstrap")
     hop = _Hop(node, relay)

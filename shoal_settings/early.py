@@ -54,7 +54,9 @@ def early_refusal(settings: Settings) -> str | None:
 
 def _refusals(settings: Settings) -> Iterator[str]:
     yield from _of_sinks(settings)
-    if settings.no_train and settings.generator == "openai":
+    if settings.role == "observe":
+        yield "--role observe runs no trainer; it is for `shoal node`"
+    if settings.role == "generate" and settings.generator == "openai":
         return
     if settings.dtype == "float16":  # its gradients vanish or overflow without a scale of the loss
         yield "--dtype float16 cannot be trained: use bfloat16, float32 or auto"

@@ -15,7 +15,7 @@ BEGINNINGS: Final = {
     "relay": "routers, relays, addresses",
     "swarm_key": "the swarm",
     "buffer_bytes": "what it keeps of others",
-    "no_trainer": "the model",
+    "role": "the model",
     "generator": "a server that answers in its place",
     "local": "a round",
     "learning_rate": "the update",
@@ -34,7 +34,7 @@ _ELSEWHERE: Final = {
 _PEER: Final = ("data_dir", "listen", "bootstrap", "announce", "relay", "swarm_key", "tasks")
 _TRAINER: Final = ("model", "device", "max_new_tokens", "learning_rate", "rounds")
 FIRST: Final[dict[Command, tuple[str, ...]]] = {
-    "node": ("data_dir", "bootstrap", "swarm_key", "tasks", "no_trainer", *_TRAINER),
+    "node": ("data_dir", "bootstrap", "swarm_key", "tasks", "role", *_TRAINER),
     "bootstrap": _PEER,
     "trainer": ("data_dir", "tasks", *_TRAINER, "alone"),
     "swarm": ("data_dir", "nodes", "mdns", "tasks", *_TRAINER),

@@ -225,7 +225,7 @@ def _flag(field: str) -> str:
 
 def _negative_flag(field: str) -> str:
     name = public_name(field).replace("_", "-")
-    return "--" + name.removeprefix("no-") if name.startswith("no-") else "--no-" + name
+    return "--no-" + name
 
 
 def _metavar(field: str) -> str:

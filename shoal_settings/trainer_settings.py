@@ -50,8 +50,17 @@ def _a_judge(value: str) -> None:
 class TrainerSettings(NodeSettings):
     """Settings that the trainer process reads beside its node's."""
 
-    no_trainer: bool = key(
-        False, "node", "Run no trainer: a relay that keeps a buffer, or an observer."
+    role: Literal["train", "generate", "observe"] = of_trainers(
+        "train",
+        "What the node does: train (generate, share and train), generate (generate and share, with "
+        "`--generator openai`, and without torch) or observe (run no trainer: store and forward "
+        "groups, and serve a trainer that is started by hand).",
+        instead={
+            "trainer": "What it does: train, or generate (generate and share, with `--generator "
+            "openai`, and without torch); observe is for a node without a trainer.",
+            "swarm": "What each node does: train, or generate (generate and share, with "
+            "`--generator openai`, and without torch); observe is for a node without a trainer.",
+        },
     )
     stay: bool = key(
         False, "node", "Keep the node up, sharing and relaying, after the trainer's last round."
@@ -97,10 +106,6 @@ class TrainerSettings(NodeSettings):
     )
     remote_model: str = of_trainers("auto", "The server's name of its model; auto is `model`.")
     concurrency: int = of_trainers(8, "Requests to the server at the same time.", ge=1, le=256)
-    no_train: bool = of_trainers(
-        False,
-        "Answer and share, never train: a generate-only node. Needs another `generator` than self.",
-    )
     threads: int = of_trainers(
         1, "CPU threads of the trainer; 0 leaves it to torch.", ge=0, le=1024
     )
@@ -211,7 +216,7 @@ class TrainerSettings(NodeSettings):
     def _rounds_have_something(cls, value: int, info: ValidationInfo) -> int:
         """Refuse rounds that are empty; `local` and `questions` are checked before."""
         own = info.data.get("local", 1)
-        if info.data.get("no_train"):
+        if info.data.get("role") == "generate":
             own = own or info.data.get("questions", 1)
         if not value and not own:
             raise ValueError("local and external are both 0, so that a round would be empty")

@@ -49,20 +49,20 @@ def make_node(*, settings: Settings, **given: Any) -> Node:
 
     Nobody has been dialled yet, and nobody can dial it.
     """
-    if settings.no_trainer:
+    if settings.role == "observe":
         if (missing := missing_for_tasks()) is not None:
             raise fail("node", missing)
     else:
-        served = settings.no_train and settings.generator == "openai"
+        served = settings.role == "generate" and settings.generator == "openai"
         if (missing := missing_for_trainer(served=served)) is not None:
-            raise fail("node", f"{missing} (or --no-trainer, for a node that trains nothing)")
+            raise fail("node", f"{missing} (or --role observe, for a node that trains nothing)")
         if (refused := early_refusal(settings)) is not None:
             raise fail("node", refused)
     return Node(settings=settings, **given)
 
 
 def _folders(settings: Settings) -> Iterable[Path]:
-    if settings.no_trainer:
+    if settings.role == "observe":
         return default_folders_without_model(settings)
     return default_folders(settings)
 
@@ -89,7 +89,7 @@ def _kept(node: Node, settings: Settings, end: NodeEnd) -> Iterator[str]:
     if end is NodeEnd.FINISHED and settings.rounds:
         more = f"ROUNDS={2 * settings.rounds} (--rounds) continues"
         yield f"{played} of {settings.rounds} rounds are done; {more}"
-    elif end is NodeEnd.STOPPED and not settings.no_trainer:
+    elif end is NodeEnd.STOPPED and settings.role != "observe":
         checkpoint = newest_checkpoint(settings.data_dir)
         kept = f"checkpoint {checkpoint.name}" if checkpoint else "no checkpoint yet"
         where = f"{kept} in {settings.data_dir}"

@@ -72,7 +72,9 @@ class Node:
         self._stop = trio.Event()
         self._joining = trio.CancelScope()
         """Cancelled once the swarm is known, which may take as long as nobody is there."""
-        self._child = None if settings.no_trainer else TrainerChild(to_flags(settings, "trainer"))
+        self._child = (
+            None if settings.role == "observe" else TrainerChild(to_flags(settings, "trainer"))
+        )
         self._trainer_scope = trio.CancelScope()
         self._trainer_ended = trio.Event()
         self.last_status: dict[str, Any] = {}
@@ -152,7 +154,7 @@ class Node:
             self._trainer_ended.set()
 
     def _is_training(self) -> bool:
-        trains = not (self._settings.no_trainer or self._settings.no_train)
+        trains = self._settings.role == "train"
         return trains and not self._trainer_ended.is_set()
 
     async def _shut_down(self, live: NodeComponents) -> None:

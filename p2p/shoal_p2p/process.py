@@ -116,7 +116,7 @@ def serve(serving: Serving[L, J], given: ParsedFlags) -> int:
             log_path = settings.data_dir / f"{name}.log"
             outlive_the_terminal(partial(say_terminal_gone, log_path))
             with log_to_file(log_path, lines):
-                trains = given.flags.settings_of == "node" and not settings.no_trainer
+                trains = given.flags.settings_of == "node" and settings.role != "observe"
                 said = said_of_defaults(loaded) if trains else ""
                 identity = load_or_create_identity(settings.data_dir / IDENTITY_FILE)
                 ask_servers(settings.task_file)

@@ -67,7 +67,7 @@ LOG_FILE = "trainer.log"
 DESCRIPTION = """\
 Train a policy: draw tasks, answer them, share the answers through the node, learn from own and
 others' answers (SAPO with GRPO updates). `shoal node` starts one by itself; start it by hand to
-run it apart from a node that was started with --no-trainer.
+run it apart from a node that was started with --role observe.
 
   shoal trainer --alone --rounds 100   with no node at all"""
 
@@ -186,7 +186,7 @@ def _run(settings: Settings, stop: StopFlag, supervision: Supervision) -> int:
     if settings.weak_sandbox:
         accept_weak_sandbox()
     try:
-        served = settings.no_train and settings.generator == "openai"
+        served = settings.role == "generate" and settings.generator == "openai"
         if (missing := missing_for_trainer(served=served)) is not None:
             raise SettingsError(missing)
         if not supervision.by_node:  # a node looks before it starts a trainer
@@ -194,7 +194,7 @@ def _run(settings: Settings, stop: StopFlag, supervision: Supervision) -> int:
                 raise SettingsError(why)
             families_here(settings.task_file)
             prove_tasks(settings.task_file)
-        if settings.no_train:
+        if settings.role == "generate":
             with _only_trainer(settings, stop):
                 return _generate_only(settings, stop, supervision)
         return _run_policy(settings, stop, supervision)
@@ -299,7 +299,7 @@ def _generate_only(settings: Settings, stop: StopFlag, supervision: Supervision)
     from shoal_policy.record.phases import ProgressTracker
 
     if settings.generator != "openai":
-        raise SettingsError("--no-train needs --generator openai and the --base-url of a server")
+        raise SettingsError("--role generate needs --generator openai and a server's --base-url")
     phases = ProgressTracker()
     try:
         remote = remote_generator(settings, stop)

@@ -342,7 +342,7 @@ def _warn_of_games(settings: Settings, around: TrainerContext) -> None:
 def _warn_of_rate(settings: Settings, num_weights: int) -> None:
     """Say so where the embedded model's learning rate would spoil a larger one within rounds."""
     too_high = settings.learning_rate > HIGHEST_RATE and not settings.lora_rank
-    if too_high and num_weights > LARGE and not settings.no_train:
+    if too_high and num_weights > LARGE and settings.role != "generate":
         log.warning(
             "--learning-rate %g is too high for all weights of a model of this size: its answers "
             "are spoilt within rounds; try --learning-rate 1e-5, or --lora-rank 16",
@@ -352,7 +352,7 @@ def _warn_of_rate(settings: Settings, num_weights: int) -> None:
 
 def _warn_of_type(settings: Settings) -> None:
     """Say so where steps are too small for the type of the weights that take them."""
-    if settings.dtype == "bfloat16" and not settings.lora_rank and not settings.no_train:
+    if settings.dtype == "bfloat16" and not settings.lora_rank and settings.role != "generate":
         log.warning(
             "--dtype bfloat16 on all weights loses nearly every small step (at a rate of 1e-6, 132 "
             "of 52,032 weights moved in 20 steps); try --dtype auto, or --lora-rank 16"

@@ -58,7 +58,7 @@ def connect(
     flags = [f"--task-file={one}" for one in task_files]
     if folder is not None:
         flags.append(f"--data-dir={folder}")
-    node = start_node(invitation, ["--no-trainer", *flags, *node_flags])
+    node = start_node(invitation, ["--role=observe", *flags, *node_flags])
     try:
         return _attach(Path(node.ready()["data_dir"]), swarm_digest, task_files, node)
     except BaseException:
@@ -123,5 +123,5 @@ def _look(folder: Path) -> tuple[Manifest, str]:
         return manifest, ""
     return manifest, (
         f"the node in {folder} has a trainer, which draws from it: "
-        "connect to a folder of your own, or start that node with --no-trainer"
+        "connect to a folder of your own, or start that node with --role observe"
     )

@@ -102,7 +102,7 @@ def hostile_node(root: Path) -> Iterator[ShoalProcess]:
     (root / f"bad{TASK_FILE}").write_text(
         "\n".join(f"{key} = {json.dumps(value)}" for key, value in bad.items())
     )
-    flags = ("--no-trainer", "--inline-tasks", "--swarm-name", NAME, "--log-level", "debug")
+    flags = ("--role=observe", "--inline-tasks", "--swarm-name", NAME, "--log-level", "debug")
     with open_stage(root) as stage:
         yield stage.node(FOLDER, *flags, "--task-file", str(root / TASK_FILE))
 
@@ -232,7 +232,7 @@ async def test_nothing_acts_in_anything_that_is_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "last"),
     [
-        (["node", "--no-trainer", "--no-mdns"], "look inside: "),
+        (["node", "--role=observe", "--no-mdns"], "look inside: "),
         (["bootstrap"], "join it: "),
         (["judge"], "ask it: "),
     ],

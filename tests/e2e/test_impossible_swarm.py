@@ -25,7 +25,7 @@ async def test_a_node_is_told_and_its_folder_stays_as_it_was(tmp_path: Path) -> 
         services.serve_manifest(bootstrap, make_manifest("theirs", families_of([ORANGES])))
         (address, *_) = bootstrap.listen_addrs()
         where = ["--data-dir", str(tmp_path), "--listen", "/ip4/127.0.0.1/tcp/0", "--no-mdns"]
-        command = [sys.executable, "-m", "shoal", "node", "--no-trainer", *where]
+        command = [sys.executable, "-m", "shoal", "node", "--role=observe", *where]
         with trio.fail_after(100):
             ended = await trio.run_process(
                 [*command, "--bootstrap", address],

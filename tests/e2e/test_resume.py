@@ -109,8 +109,8 @@ def consumed_by_node(data_dir: Path) -> set[str]:
 
 def test_each_group_of_others_has_its_effect_once(stage: Stage) -> None:
     rng = random.Random(11)
-    source = stage.node("source", "--no-trainer")
-    node = stage.node("node", "--no-trainer", bootstrap=source.address)
+    source = stage.node("source", "--role=observe")
+    node = stage.node("node", "--role=observe", bootstrap=source.address)
     node.wait_status(lambda s: s["peers"] == 1, "the source connected")
     trainer = TrainerProcess(
         node.data_dir,

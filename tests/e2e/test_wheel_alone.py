@@ -28,12 +28,12 @@ LACKS = [
     ("tasks gcd_easy --model tiny", TRAINER),
     ("judge report", LAB),
     ("tasks gcd_easy", TRAINER),
-    ("node --no-trainer", TRAINER),
+    ("node --role observe", TRAINER),
     ("export data", "pip install 'shoal[export]'"),
 ]
 WORKS = ("--help", "--version", "tasks", "schema", "completion bash", "bootstrap --print-config")
 HEAVY = ("torch", "transformers", "sympy", "matplotlib", "numpy", "reasoning_gym")
-NODE = f"node --no-trainer --no-mdns {LOOPBACK} --print-config"
+NODE = f"node --role observe --no-mdns {LOOPBACK} --print-config"
 
 
 @pytest.fixture(scope="module")

@@ -66,7 +66,7 @@ def test_file_descriptors_that_run_out_come_back(stage: Stage) -> None:
     if shutil.which("prlimit") is None:
         pytest.skip("needs prlimit")
     limited = ("prlimit", "--nofile=64:64")
-    starved = stage.new_node("starved", "--no-trainer", prefix=limited).start()
+    starved = stage.new_node("starved", "--role=observe", prefix=limited).start()
     port = int(starved.address.split("/")[4])
     with ExitStack() as held:
         for _ in range(120):
@@ -82,7 +82,7 @@ def test_file_descriptors_that_run_out_come_back(stage: Stage) -> None:
             lambda: refused in starved.log or not starved.alive or None, 30.0, "a word about it"
         )
         assert starved.alive
-    other = stage.node("other", "--no-trainer", bootstrap=starved.address)
+    other = stage.node("other", "--role=observe", bootstrap=starved.address)
     other.wait_status(lambda s: s["peers"] >= 1, "a newcomer is let in")
     starved.wait_status(lambda s: s["peers"] >= 1, "it answers again")
 
@@ -93,7 +93,7 @@ def test_a_clock_an_hour_ahead_hurts_only_itself(stage: Stage, tmp_path: Path) -
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(HOUR_AHEAD.format(seconds=3600))
-    honest = stage.node("honest", "--no-trainer")
+    honest = stage.node("honest", "--role=observe")
     fast = stage.new_node(
         "fast",
         "--round-seconds",

@@ -27,7 +27,7 @@ from shoal_base.page_file import (
 from shoal_p2p import page_child
 from tests.support.processes import LOOPBACK, ShoalProcess, wait_for
 
-FLAGS = ("--no-trainer", "--no-mdns", "--listen", LOOPBACK, "--http", "127.0.0.1:0")
+FLAGS = ("--role=observe", "--no-mdns", "--listen", LOOPBACK, "--http", "127.0.0.1:0")
 PATIENCE_S = 60.0
 
 

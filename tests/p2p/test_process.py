@@ -271,7 +271,7 @@ def test_each_model_has_a_folder_by_default() -> None:
         assert second.data_dir == Path(".shoal/node-tiny-sparse")
         with own_data_dir(other, _folders) as third:
             assert third.data_dir == Path(".shoal/node-tiny-sparse-2")
-    with own_data_dir(loaded("--model=tiny-sparse", "--no-trainer"), _folders) as fourth:
+    with own_data_dir(loaded("--model=tiny-sparse", "--role=observe"), _folders) as fourth:
         assert fourth.data_dir == Path(".shoal/node")
     with own_data_dir(loaded("--model=tiny-sparse", "--data-dir=mine"), _folders) as named:
         assert named.data_dir == Path("mine")

@@ -45,6 +45,7 @@ STRANGE_VALUES: dict[str, Any] = {
     "log": "wandb,trackio",
     "strategy": "uniform",
     "draws": "uniform",
+    "role": "generate",
     "log_level": "error",
     "judge": PEER,
 }

@@ -50,7 +50,7 @@ def test_what_is_no_run_of_its_own_has_the_same(tmp_path: Path) -> None:
         {"rounds": 5},
         {"seed": 3},
         {"local": 2},
-        {"no_train": True, "generator": "openai"},
+        {"role": "generate", "generator": "openai"},
     ]
     assert {default_folder(Settings(**one)) for one in same} == {Path(".shoal/node")}
     moved = [Settings(tasks="none", task_file=(f"{at}/mine.toml",)) for at in ("a", "b")]

@@ -59,7 +59,7 @@ def test_what_needs_no_model_to_be_refused(settings: dict[str, Any], said: str) 
         {"model": "some/name"},
         {"model": "made"},
         {"model": "/gone", "resume": True},
-        {"model": "/gone", "no_train": True, "generator": "openai"},
+        {"model": "/gone", "role": "generate", "generator": "openai"},
         {"device": "cpu"},
     ],
 )

@@ -181,7 +181,7 @@ def test_rounds_with_something_in_them_are_taken() -> None:
     for flags in (
         ["--local=0"],
         ["--external=0"],
-        ["--no-train", "--local=0", "--external=0", "--questions=4"],
+        ["--role=generate", "--local=0", "--external=0", "--questions=4"],
     ):
         assert case.loaded("trainer", flags).settings.completions
 

@@ -37,7 +37,7 @@ def test_every_key_of_every_command_survives(command: Command) -> None:
 @pytest.mark.parametrize("command", case.COMMANDS)
 def test_defaults_survive_an_environment_and_a_file_that_say_otherwise(command: Command) -> None:
     environment = {case.variable(f): case.as_text(case.other_value(f)) for f in FIELDS}
-    Path("shoal.toml").write_text("local = 77\nno_trainer = true")
+    Path("shoal.toml").write_text('local = 77\nrole = "generate"')
     child = case.loaded(command, to_flags(Settings(), command), environment)
     assert read_by(command, child.settings) == read_by(command, Settings())
     origins = {child.origins[field][:2] for field in fields_of(command)}

@@ -32,8 +32,8 @@ sys.meta_path.insert(0, Blocked())
 TRAIN = "pip install 'shoal[train]'"
 LACKS = (
     "node",
-    "node --no-trainer",
-    "node --no-train --generator openai --base-url http://127.0.0.1:9/v1",
+    "node --role observe",
+    "node --role generate --generator openai --base-url http://127.0.0.1:9/v1",
     "trainer --alone",
     "swarm",
     "judge",

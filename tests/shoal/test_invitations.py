@@ -126,7 +126,7 @@ def test_whatever_a_file_or_standard_input_holds_is_one_line(data: bytes) -> Non
 
 def node_of(invite: Invite, folder: Path, **changes: Any) -> Settings:
     """The settings with which a joined node is made."""
-    settings = Settings(data_dir=folder, no_trainer=True, **changes)
+    settings = Settings(data_dir=folder, role="observe", **changes)
     made: list[Settings] = []
 
     def take(*, settings: Settings, **_given: Any) -> Any:

@@ -56,7 +56,7 @@ ALONE = ("--alone", "--rounds", "1", "--log", "none")
     [
         ("node", *QUIET, *TASKS),
         ("node", *QUIET, *NAME),
-        ("node", *QUIET, "--no-trainer", *TASKS),
+        ("node", *QUIET, "--role=observe", *TASKS),
         ("bootstrap", *QUIET, *TASKS),
         ("bootstrap", *QUIET, *NAME),
         ("judge", *QUIET, *NAME),

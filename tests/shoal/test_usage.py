@@ -134,6 +134,9 @@ def test_an_unknown_command_is_one_line_that_names_the_known(
         ("export", "name one of model, data"),
         ("export dat", "no command 'dat' (did you mean 'data'?); there is model, data"),
         ("export data --format parket", "no --format 'parket' (did you mean 'parquet'?)"),
+        ("node --role trains", "(did you mean 'train'?)"),
+        ("trainer --alone --role observe", "--role observe runs no trainer"),
+        ("swarm --role observe", "--role observe runs no trainer"),
         ("node --rounds", "argument --rounds: expected one argument"),
         ("debug", "name one of peers, scores"),
         ("node --draws unifrom", "(did you mean 'uniform'?)"),
@@ -243,7 +246,7 @@ def test_a_commands_own_defaults_show_as_defaults(capsys: pytest.CaptureFixture[
 
 def start(command: str, *flags: str) -> int:
     """Start a peer that touches nothing outside its folder, and must not come up."""
-    own = ("--no-trainer", "--no-mdns") if command == "node" else ()
+    own = ("--role=observe", "--no-mdns") if command == "node" else ()
     return run(command, "--data-dir", "d", "--listen", LOOPBACK, *own, *flags)
 
 
@@ -280,7 +283,7 @@ def test_an_address_that_is_taken_is_an_error(
         taken.listen()
         port = taken.getsockname()[1]
         flags = ("--listen", f"/ip4/127.0.0.1/tcp/{port}")
-        extra = ("--no-trainer", "--no-mdns") if command == "node" else ()
+        extra = ("--role=observe", "--no-mdns") if command == "node" else ()
         assert run(command, "--data-dir", "d", *flags, *extra) == 2
     line = one_line(capsys)
     assert f"cannot listen on /ip4/127.0.0.1/tcp/{port}" in line
@@ -288,7 +291,7 @@ def test_an_address_that_is_taken_is_an_error(
 
 def test_a_folder_too_deep_for_a_socket_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     deep = "/".join(["a-rather-long-name"] * 6)
-    flags = ("--listen", LOOPBACK, "--no-trainer", "--no-mdns", "--log-level", "error")
+    flags = ("--listen", LOOPBACK, "--role=observe", "--no-mdns", "--log-level", "error")
     assert run("node", "--data-dir", str(Path(deep).absolute()), *flags) == 2
     assert "too long for a socket" in one_line(capsys)
 

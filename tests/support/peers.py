@@ -34,7 +34,7 @@ INSTANT = Dependencies(worker=lambda _families, _patience_s: InstantWorker())
 
 def quiet_settings(data_dir: Path, **changes: Any) -> Settings:
     """Return the settings of a node that reaches nothing but loopback and trains nothing."""
-    alone: dict[str, Any] = {"listen": (LOOPBACK,), "no_trainer": True, "mdns": False}
+    alone: dict[str, Any] = {"listen": (LOOPBACK,), "role": "observe", "mdns": False}
     return Settings(data_dir=data_dir, **{**alone, **changes})
 
 

@@ -348,7 +348,7 @@ def _settings_of(
         data_dir=folder,
         listen=(address,),
         bootstrap=bootstrap,
-        no_trainer=True,
+        role="observe",
         mdns=False,
         archive_bytes=0,
         external=settings.external,

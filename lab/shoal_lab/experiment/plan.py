@@ -201,7 +201,7 @@ def refusal(job: Job) -> str | None:
 
 
 NOT_IN_MEMORY: Final = (
-    *("no_trainer", "stay", "no_train", "alone"),
+    *("role", "stay", "alone"),
     *("generator", "base_url", "remote_model", "concurrency"),
     *("threads", "resume", "round_seconds", "checkpoint_seconds", "judge"),
 )

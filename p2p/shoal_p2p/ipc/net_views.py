@@ -104,7 +104,7 @@ class NetViews:
             subscribers={topic: len(gossip.topic_peers(topic)) for topic in gossip.topics()},
             mesh_low=MeshSettings().degree_low,
             clock_limit_ms=1000 * member.manifest.rules.max_future_seconds,
-            uses_external_groups=settings.external > 0 and not settings.no_train,
+            uses_external_groups=settings.external > 0 and settings.role != "generate",
             trainer_error="" if trainer is None else _last_words(trainer),
             files_open=psutil.Process().num_fds(),
             files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],

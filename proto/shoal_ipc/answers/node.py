@@ -74,9 +74,9 @@ class TrainerView:
     """The trainer as the node sees it, and what it reports of itself."""
 
     state: str = ""
-    """`disabled` (`--no-trainer`), `starting`, `loading`, `training`, `waiting` (it ended and will
-    be restarted), `broken` (it ended too often) or `diverged` (its loss stays non-finite), both
-    retried after minutes, `misconfigured`, `paused` (a full disk), `finished` or `stopped`."""
+    """`disabled` (`--role observe`), `starting`, `loading`, `training`, `waiting` (it ended and
+    will be restarted), `broken` (it ended too often) or `diverged` (its loss stays non-finite),
+    both retried after minutes, `misconfigured`, `paused` (a full disk), `finished` or `stopped`."""
     pid: int | None = None
     round: int = 0
     reward_local: float | None = measured(

@@ -36,7 +36,7 @@ def bootstrap(stage: Stage, net: nat.Internet, *flags: str) -> ShoalProcess:
 def hidden(
     stage: Stage, net: nat.Internet, name: str, boot: ShoalProcess, at: nat.Prefix | None = None
 ) -> ShoalProcess:
-    common = ("--no-trainer", "--no-mdns", "--bootstrap", boot.address)
+    common = ("--role=observe", "--no-mdns", "--bootstrap", boot.address)
     return stage.process("node", name, *common, prefix=at or net.behind_nat()).start()
 
 

@@ -222,7 +222,7 @@ def test_a_node_that_only_generates_shares_and_goes_on_where_it_was() -> None:
     data_dir = Path("d").resolve()
     data_dir.mkdir()
     with ModelServer() as server, NodeThread(data_dir) as node:
-        more = ("--no-train", "--model=theirs")
+        more = ("--role=generate", "--model=theirs")
         assert command.main(flags(server, *more)) == 0
         assert node.node.link.status["state"] == "finished"
         shared = node.node.recent.after(0, limit=99)
@@ -241,7 +241,7 @@ def test_a_server_that_is_away_is_one_line_and_the_round_is_not_counted(
     monkeypatch.setattr(generate_only, "RETRY_S", 0.01)
     with ModelServer(first(24, replies(503, b"down"))) as server:
         caplog.set_level("INFO")
-        assert command.main(flags(server, "--no-train", "--alone", "--rounds=1")) == 0
+        assert command.main(flags(server, "--role=generate", "--alone", "--rounds=1")) == 0
     said = [record.getMessage() for record in caplog.records]
     assert len([one for one in said if "status 503; next try in 0 s" in one]) == 1
     assert not [one for one in said if "HTTP Request" in one]
@@ -272,7 +272,7 @@ def test_a_node_that_only_generates_needs_no_torch(tmp_path: Path) -> None:
         "loaded = {'torch', 'transformers'} & set(sys.modules); sys.exit(code or len(loaded))"
     )
     with ModelServer() as server:
-        more = ["--no-train", "--alone", "--model=theirs", "--rounds=1"]
+        more = ["--role=generate", "--alone", "--model=theirs", "--rounds=1"]
         done = subprocess.run(
             [sys.executable, "-c", program, *flags(server), *more],
             check=False,
@@ -285,8 +285,8 @@ def test_a_node_that_only_generates_needs_no_torch(tmp_path: Path) -> None:
 
 
 def test_what_cannot_generate_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["--no-train", "--alone", "--data-dir=d"]) == 2
+    assert command.main(["--role=generate", "--alone", "--data-dir=d"]) == 2
     assert "--generator openai" in capsys.readouterr().err
     with ModelServer(replies(403, b"who are you?")) as server:
-        assert command.main(flags(server, "--no-train", "--alone")) == 2
+        assert command.main(flags(server, "--role=generate", "--alone")) == 2
     assert "403" in capsys.readouterr().err

@@ -109,7 +109,7 @@ def test_a_node_that_is_away_or_killed_in_between_loses_nothing(
     with ExitStack() as stack:
         life = stack.enter_context(ExitStack())
         giver = life.enter_context(RunningNode(folder, parts=INSTANT, tasks=GAMES))
-        taker = stage.node("taker", "--no-trainer", bootstrap=giver.address)
+        taker = stage.node("taker", "--role=observe", bootstrap=giver.address)
         one = stack.enter_context(shoal.connect(folder))
         two = stack.enter_context(shoal.connect(taker.data_dir))
         groups = [shoal.Group(question, ["1", "2"]) for question in one.tasks(4, seed=1)]

@@ -75,7 +75,7 @@ def test_the_page_s_example_trains_shows_and_stops(
 
 @pytest.mark.slow
 def test_it_joins_the_swarm_of_an_invitation(stage: Stage, tmp_path: Path) -> None:
-    node = stage.node("one", "--no-trainer")
+    node = stage.node("one", "--role=observe")
     swarm = node.ready_line["swarm"]["digest"]
     line = encode_invite(Invite(swarm=bytes.fromhex(swarm), addresses=(node.address,)))
     with shoal.start("tiny", swarm=line, data_dir=tmp_path, node_flags=QUIET) as run:
@@ -107,7 +107,7 @@ def another_program_publishes_and_draws_nothing(folder: Path) -> None:
     """Where the node has a trainer of its own, which goes on."""
     with shoal.connect(folder) as swarm:
         assert swarm.publish([shoal.Group(swarm.tasks(1)[0], ["1", "2"])])
-        with pytest.raises(shoal.SwarmError, match="--no-trainer"):
+        with pytest.raises(shoal.SwarmError, match="--role observe"):
             swarm.draw(1)
         assert swarm.status()["trainer"]["restarts"] == 0
 

@@ -23,7 +23,7 @@ from tests.support.peers import address_of, open_peer, run_peer
 
 def swarm_of(folder: Path, *, mdns: bool = False) -> Settings:
     folder.mkdir(exist_ok=True)
-    return Settings(data_dir=folder, mdns=mdns, nodes=2, no_trainer=True, log_level="error")
+    return Settings(data_dir=folder, mdns=mdns, nodes=2, role="observe", log_level="error")
 
 
 def test_every_process_has_the_key_and_looks_for_nobody(tmp_path: Path) -> None:

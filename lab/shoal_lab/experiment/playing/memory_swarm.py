@@ -169,7 +169,7 @@ def _settings_of(settings: Settings, home: Path, number: int, count: int) -> Set
             "data_dir": home,
             "listen": (f"/ip4/10.0.{number // 250}.{1 + number % 250}/tcp/4001",),
             "bootstrap": (),
-            "no_trainer": True,
+            "role": "observe",
             "mdns": False,
             "relay_client": "off",
             "archive_bytes": 0,
