@@ -54,8 +54,10 @@ class Asked:
 
 def ask(settings: Settings, families: Sequence[str], questions: int) -> list[Asked]:
     """Ask each family of the settings' tasks, or those named. Raises ModelError, TaskError."""
-    manifest = make_manifest("families", starting_families(settings.tasks, settings.task_file))
-    specs = specs_of(manifest, settings.task_file)
+    manifest = make_manifest(
+        "families", starting_families(settings.task_preset, settings.task_files)
+    )
+    specs = specs_of(manifest, settings.task_files)
     limits = WorkerLimits()
     policy = load_policy(
         settings.model, device=settings.device, dtype=settings.dtype, prompt=settings.prompt

@@ -67,7 +67,7 @@ def flags_of(case: Case, folder: Path, data_dir: str) -> list[str]:
         "log": "none",
     }
     if case.vocabulary:
-        settings["task-file"] = folder / "words.toml"
+        settings["tasks"] = f"{case.preset},{folder / 'words.toml'}"
     named = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
     return ["--alone", *named]
 

@@ -32,6 +32,25 @@ Exit codes: 0 ok, 2 usage."""
 
 SHELLS: Final = ("bash", "zsh", "fish")
 _BY_METAVAR: Final = {"DIR": shtab.DIRECTORY, "FILE": shtab.FILE}
+_PRESETS: Final = " ".join(choices_of("tasks"))
+_TASKS: Final = {
+    "bash": "_shoal_compgen_tasks",
+    "zsh": "_shoal_tasks",
+    "fish": f"(string split ' ' '{_PRESETS}'; __fish_complete_suffix .toml)",
+    "preamble": {
+        "bash": f"""_shoal_compgen_tasks() {{
+  compgen -W "{_PRESETS}" -- $1
+  compgen -f -X '!*.toml' -- $1
+  compgen -d -- $1
+}}
+""",
+        "zsh": f"""_shoal_tasks() {{
+  _alternative 'presets:preset:({_PRESETS})' 'files:task file:_files -g "*.toml"'
+}}
+""",
+    },
+}
+"""Completion of `--tasks`, by shell: presets, and files that end in .toml."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -107,7 +126,9 @@ def _tell_values(words: tuple[str, ...], parser: Parser) -> None:
             continue
         if action.nargs == 0:
             continue
-        if isinstance(action.metavar, str) and action.metavar in _BY_METAVAR:
+        if action.dest == "tasks":
+            action.complete = _TASKS  # type: ignore[attr-defined]
+        elif isinstance(action.metavar, str) and action.metavar in _BY_METAVAR:
             action.complete = _BY_METAVAR[action.metavar]  # type: ignore[attr-defined]
         elif known := _values(words, action.dest):
             action.choices = known

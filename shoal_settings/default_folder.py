@@ -2,7 +2,7 @@
 
 shoal node                                                 .shoal/node
 shoal node --model smollm2 --tasks chat-1                  .shoal/node-smollm2-chat-1
-shoal node --model tiny --tasks none --task-file my.toml   .shoal/node-my
+shoal node --model tiny --tasks my.toml                    .shoal/node-my
 shoal join shoal1…                                         .shoal/node-1a2b3c4d
 """
 
@@ -16,6 +16,7 @@ from shoal_base.node_folders import TOY, folders_for, name_of, numbered, with_na
 from shoal_settings.loader import PLAYS
 from shoal_settings.schema import Settings
 
+DEFAULT_PRESET: Final = "easy"
 _ID_CHARS: Final = 8
 """Characters of a swarm's digest in a folder's name."""
 
@@ -33,7 +34,7 @@ def default_folders_without_model(settings: Settings) -> Iterator[Path]:
 def default_folder(settings: Settings, *, by_model: bool = True) -> Path:
     """Return the first of them."""
     names = []
-    if by_model and settings.model not in (TOY, PLAYS.get(settings.tasks)):
+    if by_model and settings.model not in (TOY, PLAYS.get(settings.task_preset)):
         names.append(name_of(settings.model))
     return with_names(settings.data_dir, [*names, *_swarm_names(settings)])
 
@@ -45,10 +46,10 @@ def _swarm_names(settings: Settings) -> Iterator[str]:
         return
     if settings.swarm_name != _default("swarm_name"):
         yield name_of(settings.swarm_name)
-    has_own = settings.tasks == "none" and settings.task_file
-    if settings.tasks != _default("tasks") and not has_own:
-        yield settings.tasks
-    yield from (name_of(Path(file).stem) for file in settings.task_file)
+    has_own = settings.task_preset == "none" and settings.task_files
+    if settings.task_preset != DEFAULT_PRESET and not has_own:
+        yield settings.task_preset
+    yield from (name_of(Path(file).stem) for file in settings.task_files)
 
 
 def _default(key: str) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, Literal, get_args, get_origin
 
 from shoal_settings.key import Command
-from shoal_settings.schema import LOGS, Settings
+from shoal_settings.schema import LOGS, TASK_PRESETS, Settings
 from shoal_settings.strategy import STRATEGY_WORDS
 
 _GENERAL: Final = "where it keeps its data, and its settings"
@@ -61,8 +61,9 @@ def choices_of(field: str) -> tuple[str, ...]:
     annotation: Any = Settings.model_fields[field].annotation
     if get_origin(annotation) is Literal:
         return tuple(map(str, get_args(annotation)))
-    return {"log": LOGS, "strategy": STRATEGY_WORDS}.get(field, ())
+    words = {"log": LOGS, "strategy": STRATEGY_WORDS, "tasks": TASK_PRESETS}
+    return words.get(field, ())
 
 
-LISTS: Final = ("log", "strategy")
-"""Settings whose value may be several of their words, joined."""
+LISTS: Final = ("log", "strategy", "tasks")
+"""Settings whose value may be several of their words, or of theirs and others."""

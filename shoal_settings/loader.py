@@ -108,8 +108,8 @@ def load(
         settings = Settings(**values)
     except ValidationError as error:
         raise SettingsError(_explain(error, values, origins)) from None
-    if "model" not in origins and settings.tasks in PLAYS:
-        settings = settings.model_copy(update={"model": PLAYS[settings.tasks]})
+    if "model" not in origins and settings.task_preset in PLAYS:
+        settings = settings.model_copy(update={"model": PLAYS[settings.task_preset]})
         origins["model"] = FOR_TASKS
     if "learning_rate" not in origins and settings.model in RATES:
         settings = settings.model_copy(update={"learning_rate": RATES[settings.model]})
@@ -232,7 +232,7 @@ def _metavar(field: str) -> str:
     names = {"local": "I", "external": "J", "completions": "L", "data_dir": "DIR"}
     names |= dict.fromkeys(("listen", "bootstrap", "announce", "judge"), "MULTIADDR")
     names |= {"http": "HOST:PORT", "http_name": "NAME"}
-    names |= dict.fromkeys(("task_file", "swarm_key"), "FILE")
+    names |= {"swarm_key": "FILE", "tasks": "NAME|FILE"}
     names |= dict.fromkeys(SIZES, "SIZE")
     if (choices := choices_of(field)) and field not in LISTS:
         return f"{{{','.join(choices)}}}"

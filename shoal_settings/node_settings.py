@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
@@ -14,8 +14,8 @@ from shoal_wire.base58 import is_peer_id_text
 from shoal_wire.limits import MAX_SHARDS, MAX_SHARDS_PER_PEER
 
 DEFAULT_LISTEN = "/ip4/0.0.0.0/tcp/0"
-_Preset = Literal["easy", "easy-paper", "paper", "chat-1", "chat", "games-1", "games", "none"]
-TASK_PRESETS = get_args(_Preset)
+TASK_PRESETS = ("easy", "easy-paper", "paper", "chat-1", "chat", "games-1", "games", "none")
+TASK_FILE_SUFFIX = ".toml"
 
 
 def _multiaddresses(value: tuple[str, ...]) -> None:
@@ -37,6 +37,15 @@ def _peer_ids(value: tuple[str, ...]) -> None:
     for peer in value:
         if not is_peer_id_text(peer):
             raise ValueError(f"{peer!r} is not a peer id; `shoal status` shows a node's own")
+
+
+def _tasks(value: tuple[str, ...]) -> None:
+    presets = [one for one in value if one in TASK_PRESETS]
+    files = [one for one in value if one.endswith(TASK_FILE_SUFFIX)]
+    if len(presets) + len(files) < len(value):
+        raise ValueError(f"must be a preset ({', '.join(TASK_PRESETS)}) or a task file, FILE.toml")
+    if len(presets) > 1:
+        raise ValueError("name one preset at most")
 
 
 def _digest(value: str) -> None:
@@ -141,21 +150,18 @@ class NodeSettings(BaseModel):
         "The only swarm that this node joins, by its manifest's digest (64 hex digits; "
         "`shoal status` shows it); none joins the swarm of the bootstrap.",
     )
-    tasks: _Preset = key(
-        "easy",
+    tasks: Annotated[tuple[str, ...], checked(_tasks)] = key(
+        ("easy",),
         "node bootstrap swarm trainer",
-        "Task preset of a swarm that this peer starts: easy, easy-paper, paper, chat-1, "
-        "chat, games-1, games, or none.",
+        "Tasks of a swarm that this peer starts: a preset (easy, easy-paper, paper, chat-1, "
+        "chat, games-1, games, or none) and task files of your own (FILE.toml); repeatable.",
         instead={
-            "swarm": "Task preset: easy, easy-paper, paper, chat-1, chat, games-1, games, or none.",
-            "trainer": "Task preset, with `alone`: easy, easy-paper, paper, chat-1, chat, "
-            "games-1, games, or none. With a node they are its swarm's.",
+            "swarm": "Tasks: a preset (easy, easy-paper, paper, chat-1, chat, games-1, games, or "
+            "none) and task files of your own (FILE.toml); repeatable.",
+            "trainer": "Tasks, with `alone`: a preset (easy, easy-paper, paper, chat-1, chat, "
+            "games-1, games, or none) and task files of your own (FILE.toml); repeatable. With a "
+            "node, name the task files that its swarm has.",
         },
-    )
-    task_file: tuple[str, ...] = key(
-        (),
-        "node bootstrap swarm trainer",
-        "TOML file of a task family of your own, added to the preset's; repeatable.",
     )
     accept_tasks: Annotated[str, checked(parse_accept_rule)] = key(
         ASK,
@@ -216,6 +222,16 @@ class NodeSettings(BaseModel):
         ge=0,
     )
 
+    @property
+    def task_preset(self) -> str:
+        """Name of the preset in `tasks`; `none` if there is none."""
+        return next((one for one in self.tasks if one in TASK_PRESETS), "none")
+
+    @property
+    def task_files(self) -> tuple[str, ...]:
+        """Paths of the task files in `tasks`."""
+        return tuple(one for one in self.tasks if one not in TASK_PRESETS)
+
     @field_validator("*", mode="before")
     @classmethod
     def _no_switch_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
@@ -233,7 +249,7 @@ class NodeSettings(BaseModel):
             raise ValueError("is empty; . is the folder you are in")
         return value
 
-    @field_validator("listen", "bootstrap", "announce", "task_file", "allow_peers", mode="before")
+    @field_validator("listen", "bootstrap", "announce", "tasks", "allow_peers", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         """Accept one string with commas, as an environment variable gives it."""

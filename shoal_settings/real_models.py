@@ -43,7 +43,7 @@ REAL_DEFAULTS: Final = (
     ),
     RealDefault(
         setting="max_new_tokens",
-        of=lambda settings: _TOKENS_WORKED_OUT if settings.tasks == "paper" else TOKENS,
+        of=lambda settings: _TOKENS_WORKED_OUT if settings.task_preset == "paper" else TOKENS,
         text="64; 256 with `tasks` = paper",
         why="An answer that is cut earns nothing in a plain family and at most half in a tagged "
         "one; with worked examples most end within ten.",

@@ -123,7 +123,7 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
         if is_brought and spec.digest not in here and own is not None:
             edited += differences_here(family, own)
         elif spec.is_on_a_server and spec.digest not in here:
-            where = "(--task-file)"
+            where = "(--tasks)"
             if spec.name in away:
                 where = f"at {away[spec.name]}, which does not answer"
                 usable.append(replace(spec, path=away[spec.name]))
@@ -131,7 +131,7 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
             missing.append(f"the OpenEnv server of {spec.name!r} {where}")
         elif spec.is_of_a_file and spec.digest not in here:
             also = " and a judge for it" if spec.is_local else ""
-            missing.append(f"the file of {spec.name!r}{also} (--task-file)")
+            missing.append(f"the file of {spec.name!r}{also} (--tasks)")
         elif spec.verifier != VERIFIER and (
             installed_version(spec.verifier) != spec.verifier_version
         ):

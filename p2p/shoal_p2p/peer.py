@@ -124,7 +124,7 @@ class PeerNode:
             accept=accept,
             in_thread=self.parts.in_thread,
         )
-        await acceptor.bring(manifest, self.settings.task_file)
+        await acceptor.bring(manifest, self.settings.task_files)
 
     def _file(self, name: str) -> KeptFile:
         return KeptFile(

@@ -66,9 +66,9 @@ class SwarmNode:
         self.guard, self.ledger = peer.guard, peer.ledger
         parts, settings = peer.parts, peer.settings
         traffic = ShardTraffic(manifest)
-        for why in unused_task_files(manifest, settings.task_file):
+        for why in unused_task_files(manifest, settings.task_files):
             logger.warning("%s: that task file is not used", why)
-        self.task_files = with_accepted(settings.task_file, peer.data_dir)
+        self.task_files = with_accepted(settings.task_files, peer.data_dir)
         self.families = specs_of(manifest, self.task_files)
         self.worker = parts.worker(self.families, QUEUE_TIMEOUT_S)
         self.intake = Intake(

@@ -192,8 +192,8 @@ def _run(settings: Settings, stop: StopFlag, supervision: Supervision) -> int:
         if not supervision.by_node:  # a node looks before it starts a trainer
             if (why := early_refusal(settings)) is not None:
                 raise SettingsError(why)
-            families_here(settings.task_file)
-            prove_tasks(settings.task_file)
+            families_here(settings.task_files)
+            prove_tasks(settings.task_files)
         if settings.role == "generate":
             with _only_trainer(settings, stop):
                 return _generate_only(settings, stop, supervision)
@@ -338,7 +338,7 @@ def _with_tasks(
     manifest = _manifest(settings, client, stop)
     if manifest is None:
         return EXIT_OK
-    families = specs_of(manifest, with_accepted(settings.task_file, settings.data_dir))
+    families = specs_of(manifest, with_accepted(settings.task_files, settings.data_dir))
     for family, note in [(spec.name, note) for spec in families for note in spec.notes]:
         log.info("%s: %s", family, note)
     if supervision.by_node:  # its node has looked whether this may be another run than before
@@ -392,7 +392,7 @@ def _manifest(settings: Settings, client: NodeClient | None, stop: StopFlag) -> 
 
     if client is None:
         return make_manifest(
-            settings.swarm_name, starting_families(settings.tasks, settings.task_file)
+            settings.swarm_name, starting_families(settings.task_preset, settings.task_files)
         )
     said = False
     while not client.wait(RETRY_S):

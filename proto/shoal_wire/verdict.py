@@ -204,7 +204,7 @@ class Reason(StrEnum):
         _ignored(
             Sort.OTHER_SWARM,
             "of a task family that this swarm has not",
-            "nothing; a family of your own has to be given to every peer with --task-file",
+            "nothing; a family of your own has to be given to every peer with --tasks",
         ),
     )
     DUPLICATE = (

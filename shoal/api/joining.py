@@ -27,7 +27,7 @@ def connect(
     where: str | Path | None = None,
     *,
     data_dir: str | Path | None = None,
-    task_files: Sequence[str] = (),
+    tasks: Sequence[str | Path] = (),
     node_flags: Sequence[str] = (),
 ) -> Swarm:
     """Join a swarm through a node on this machine.
@@ -36,8 +36,8 @@ def connect(
         where: A node's folder, or an invitation (`shoal1…`). Without it, the node that runs in
             the current folder's `.shoal`, if there is one.
         data_dir: Beside an invitation, the node's folder; else the first free one in `.shoal`.
-        task_files: Task files of your own, as `--task-file` of `shoal node`. Of a node that runs
-            it is known which it has.
+        tasks: Task files of your own, as `--tasks` of `shoal node`. A node that runs already
+            knows its own.
         node_flags: More flags of `shoal node`, for a node that has to be started.
 
     Where no node runs, one is started without a trainer; it ends with `Swarm.close`.
@@ -50,17 +50,17 @@ def connect(
     named_twice = data_dir is not None and where is not None and not invitation
     if named_twice:
         raise SwarmError("give a folder once: as the first argument, or as data_dir")
-    swarm_digest = _digest(invitation)
+    swarm_digest, files = _digest(invitation), [str(one) for one in tasks]
     if folder is None and not invitation:
         folder = running_node() if data_dir is None else Path(data_dir)
     if folder is not None and answers_at(folder):
-        return _attach(folder, swarm_digest, task_files, None)
-    flags = [f"--task-file={one}" for one in task_files]
+        return _attach(folder, swarm_digest, files, None)
+    flags = [f"--tasks={one}" for one in files]
     if folder is not None:
         flags.append(f"--data-dir={folder}")
     node = start_node(invitation, ["--role=observe", *flags, *node_flags])
     try:
-        return _attach(Path(node.ready()["data_dir"]), swarm_digest, task_files, node)
+        return _attach(Path(node.ready()["data_dir"]), swarm_digest, files, node)
     except BaseException:
         node.stop()
         raise

@@ -22,6 +22,7 @@ from shoal.view.run import RunReader, events
 from shoal_base.node_folders import METRICS_FILE
 from shoal_base.visible import visible, visible_name
 from shoal_ipc.client import NodeRefused, NodeUnavailable
+from shoal_settings.schema import TASK_PRESETS
 from shoal_wire.invite import InviteError, decode_invite
 
 _ROUND: Final = "round"
@@ -29,38 +30,36 @@ _ROUND: Final = "round"
 
 def start(
     model: str = "tiny",
-    tasks: str | None = None,
+    tasks: str | Path | Sequence[str | Path] | None = None,
     swarm: str | None = None,
     *,
     data_dir: str | Path | None = None,
-    task_files: Sequence[str | Path] = (),
     node_flags: Sequence[str] = (),
 ) -> Run:
     """Start a node that trains `model`, and return once it is ready.
 
     Args:
         model: A model, by the names that `--model` of `shoal node` takes.
-        tasks: A preset of task families for a new swarm, as `--tasks`.
+        tasks: A preset, task files of your own (`FILE.toml`), or several, as `--tasks`. A swarm
+            that is joined has its tasks: name the task files of its families.
         swarm: An invitation (`shoal1…`) to the swarm to join; without it a new one is started.
         data_dir: The node's folder. A later run in it goes on where this one ended. Without it,
             the command's own choice in the current folder's `.shoal`.
-        task_files: Task files of your own, as `--task-file`.
         node_flags: More flags of `shoal node`, such as `["--rounds", "200"]`.
 
     Raises:
         SwarmError: one line that says what to do.
     """
     invitation = (swarm or "").strip()
-    if invitation and tasks is not None:
-        raise SwarmError("a swarm that is joined has its tasks: leave tasks out, or swarm")
+    named = [tasks] if isinstance(tasks, str | Path) else list(tasks or ())
+    if invitation and (presets := [one for one in named if one in TASK_PRESETS]):
+        raise SwarmError(f"a swarm that is joined has its tasks: leave {presets[0]!r} out")
     if invitation:
         try:
             decode_invite(invitation)
         except InviteError as error:
             raise SwarmError(str(error)) from None
-    flags = [f"--model={model}", *(f"--task-file={one}" for one in task_files)]
-    if tasks is not None:
-        flags.append(f"--tasks={tasks}")
+    flags = [f"--model={model}", *(f"--tasks={one}" for one in named)]
     if data_dir is not None:
         flags.append(f"--data-dir={Path(data_dir)}")
     return Run(start_node(invitation, [*flags, *node_flags]))

@@ -80,10 +80,11 @@ def _parser() -> argparse.ArgumentParser:
         "--no-verify", action="store_true", help="leave out questions and rewards: faster"
     )
     parser.add_argument(
-        "--task-file",
+        "--tasks",
+        dest="task_files",
         action="append",
         metavar="FILE",
-        help="instead of those that the node was started with",
+        help="task files to use in place of those that the node was started with",
     )
     parser.add_argument(
         "--hub", metavar="OWNER/NAME", help="then push it as a private data set (needs a login)"
@@ -133,7 +134,7 @@ def _write(arguments: argparse.Namespace, formats: Sequence[str]) -> tuple[Card,
     if not _is_there(path):
         why = f"no archive of rollouts in {path.parent}; name the --data-dir of a node"
         raise fail("export data", why, EXIT_NO_NODE)
-    families = _families(path, arguments.task_file or noted_task_files(path.parent))
+    families = _families(path, arguments.task_files or noted_task_files(path.parent))
     num_batches = count_archive(path, own=arguments.own)
     card, tally = Card(), Tally()
     with contextlib.ExitStack() as stack:

@@ -16,6 +16,7 @@ from shoal_base.lines import readable_json, say_json
 from shoal_base.terminal import Terminal, styled
 from shoal_base.visible import visible_name
 from shoal_settings.exits import EXIT_OK, fail
+from shoal_settings.node_settings import TASK_FILE_SUFFIX
 from shoal_settings.parser import Parser, did_you_mean, whole
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
@@ -36,13 +37,14 @@ from shoal_wire.limits import MAX_SEED
 from shoal_wire.types import FinishReason
 
 DESCRIPTION = """\
-List the task families of every preset and of your own task files, or show one: a sample question
+List the task families of every preset, or show one, also of your own task file: a sample question
 as models are asked it, its answer, and what completions earn. With --model it shows the exact text
 that this model sees. `new` writes a task file for your data, `lint` shows whether it pays for right
 answers, `try` what a model earns.
 
   shoal tasks                                  every family, by preset
   shoal tasks show gcd_easy --model smollm2    one, as a model sees it
+  shoal tasks data.toml                        that of your task file
   shoal tasks new data.jsonl                   a task file for your data
   shoal tasks lint data.toml                   does it pay for right answers?
   shoal tasks try data.toml --model smollm2    what a model earns with it
@@ -80,7 +82,6 @@ def main(argv: Sequence[str]) -> int:
                     "tasks", f"{flag} is of the text that a model sees; name it with --model"
                 )
         listed = [Listed(name, spec) for name, specs in PRESETS.items() for spec in specs]
-        listed += [Listed(_OWN, spec) for spec in _own(arguments.task_file)]
         if arguments.family is None:
             view = {
                 "families": [_row(one) for one in listed],
@@ -120,15 +121,17 @@ def _parser() -> argparse.ArgumentParser:
         prog="shoal tasks",
         description=DESCRIPTION,
     )
-    parser.add_argument("family", nargs="?", metavar="FAMILY", help="show this family")
+    parser.add_argument(
+        "family",
+        nargs="?",
+        metavar="FAMILY",
+        help="show this family, or that of a task file: FILE.toml",
+    )
     parser.add_argument(
         "--seed",
         type=whole(0, MAX_SEED - 1),
         default=TRAIN_SEED_MIN,
         help="seed of the sample (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--task-file", action="append", default=[], metavar="FILE", help="a family of your own"
     )
     parser.add_argument(
         "--play",
@@ -145,14 +148,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _own(task_files: Sequence[str]) -> tuple[FamilySpec, ...]:
+def _load(task_file: str) -> FamilySpec:
     try:
-        return load_task_files(task_files)
+        (spec,) = load_task_files([task_file])
     except FamilyError as error:
         raise fail("tasks", str(error)) from None
+    return spec
 
 
 def _choose(listed: Sequence[Listed], name: str) -> Listed:
+    if name.endswith(TASK_FILE_SUFFIX):
+        return Listed(_OWN, _load(name))
     for one in listed:
         if one.spec.name == name:
             return one
@@ -256,11 +262,11 @@ def _show(view: dict[str, Any], render: Any, *, as_json: bool) -> None:
 
 
 def _list_families(console: Terminal, view: dict[str, Any]) -> None:
-    for preset in (*PRESETS, _OWN):
+    for preset in PRESETS:
         rows = [row for row in view["families"] if row["preset"] == preset]
         if not rows:
             continue
-        console.print("your own" if preset == _OWN else f"preset {preset}", style="bold")
+        console.print(f"preset {preset}", style="bold")
         for row in rows:
             _print_family(console, row)
         console.print()

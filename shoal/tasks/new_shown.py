@@ -84,7 +84,7 @@ def _show_next(console: Terminal, path: Path, spec: FamilySpec, report: Report) 
     for words in (
         f"tasks lint {file}",
         f"tasks try {file} --model smollm2",
-        f"node --model smollm2 --lora-rank 16 --tasks none --task-file {file}",
+        f"node --model smollm2 --lora-rank 16 --tasks {file}",
     ):
         console.print(f"  {called()} {words}", soft_wrap=True)
 

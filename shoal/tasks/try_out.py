@@ -235,7 +235,7 @@ def _advice(view: dict[str, Any], arguments: argparse.Namespace, doubt: str) -> 
     tokens = "" if longest == TOKENS else f" --max-new-tokens {longest}"
     node = f"{called()} node --model {shlex.quote(visible(arguments.model))}{adapters}{tokens}"
     file = shlex.quote(visible(arguments.file))
-    return f"There is something to learn: train with {node} --tasks none --task-file {file}"
+    return f"There is something to learn: train with {node} --tasks {file}"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -104,7 +104,7 @@ def hostile_node(root: Path) -> Iterator[ShoalProcess]:
     )
     flags = ("--role=observe", "--inline-tasks", "--swarm-name", NAME, "--log-level", "debug")
     with open_stage(root) as stage:
-        yield stage.node(FOLDER, *flags, "--task-file", str(root / TASK_FILE))
+        yield stage.node(FOLDER, *flags, "--tasks", f"easy,{root / TASK_FILE}")
 
 
 def _debug(at: str, peer: str, out: Path) -> Iterator[list[str]]:
@@ -126,8 +126,8 @@ def _debug(at: str, peer: str, out: Path) -> Iterator[list[str]]:
 def runs(root: Path, peer: str, lies: str, out: Path) -> dict[str, list[list[str]]]:
     """What is run of each command. A new command is missing here until it is thought of."""
     at, file = str(root / FOLDER), str(root / TASK_FILE)
-    config = ["--swarm-name", NAME, "--task-file", TASK_FILE, "--print-config"]
-    export = ["export", "data", "--data-dir", at, "--task-file", file]
+    config = ["--swarm-name", NAME, "--tasks", TASK_FILE, "--print-config"]
+    export = ["export", "data", "--data-dir", at, "--tasks", file]
     report = ["judge", "report", "--data-dir", str(root / "judged")]
     answers = out / f"a{TASK_FILE}"
     answers.write_text(json.dumps({"family": TEXT, "completions": []}))
@@ -164,10 +164,9 @@ def runs(root: Path, peer: str, lies: str, out: Path) -> dict[str, list[list[str
             ["serve", "--port", "0", "--model", "tiny", "--device", TEXT],
         ],
         "tasks": [
-            ["tasks", "--task-file", file],
-            ["tasks", NAME, "--task-file", file],
-            ["tasks", NAME, "--task-file", file, "--json"],
-            ["tasks", "--task-file", str(root / f"bad{TASK_FILE}")],
+            ["tasks", file],
+            ["tasks", file, "--json"],
+            ["tasks", str(root / f"bad{TASK_FILE}")],
             ["tasks", TEXT],
         ],
         "tasks new": [

@@ -17,12 +17,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 def test_one_line_brings_the_task(stage: Stage, tmp_path: Path) -> None:
     author_spec(tmp_path / "author", num_rows=30, reward="reward.py")
-    flags = ("--tasks", "none", "--eval-every", "0", "--log", "none")
-    author = stage.node("author", "--task-file", str(tmp_path / "author/sums.toml"), *flags)
+    flags = ("--eval-every", "0", "--log", "none")
+    author = stage.node("author", "--tasks", str(tmp_path / "author/sums.toml"), *flags)
     invite = [sys.executable, "-m", "shoal", "invite", "--data-dir", str(author.data_dir)]
     said = subprocess.run(invite, check=True, capture_output=True, text=True, timeout=60.0)
     line = said.stdout.strip()
-    joining = ("--listen", LOOPBACK, "--no-mdns", *flags[2:], line)
+    joining = ("--listen", LOOPBACK, "--no-mdns", *flags, line)
     friend = stage.process("join", "friend", "--accept-tasks", "1MB,sums", *joining).start()
     friend.wait_status(lambda status: status["groups_received"] > 0, "groups of the author")
     author.wait_status(lambda status: status["groups_received"] > 0, "groups of the friend")

@@ -185,7 +185,7 @@ def test_each_node_draws_its_own_tasks_unless_told_otherwise() -> None:
 
 
 def test_alone_the_manifest_is_the_presets() -> None:
-    manifest = command._manifest(Settings(alone=True, tasks="paper"), None, StopFlag())
+    manifest = command._manifest(Settings(alone=True, tasks=("paper",)), None, StopFlag())
     assert manifest is not None
     assert [family.name for family in manifest.families] == [s.name for s in PRESETS["paper"]]
     assert decode_manifest(manifest.raw) == manifest

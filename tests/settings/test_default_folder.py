@@ -20,12 +20,12 @@ RUNS: dict[str, dict[str, Any]] = {
     "node-smollm2": {"model": "smollm2"},
     "node-chat-1": {"tasks": "chat-1"},
     "node-smollm2-chat-1": {"model": "smollm2", "tasks": "chat-1", "lora_rank": 16},
-    "node-gsm8k": {"tasks": "none", "task_file": ("gsm8k.toml",)},
-    "node-smollm2-gsm8k": {"model": "smollm2", "tasks": "none", "task_file": ("gsm8k.toml",)},
-    "node-sums-gsm8k": {"tasks": "none", "task_file": ("sums.toml", "gsm8k.toml")},
+    "node-gsm8k": {"tasks": "gsm8k.toml"},
+    "node-smollm2-gsm8k": {"model": "smollm2", "tasks": ("none", "gsm8k.toml")},
+    "node-sums-gsm8k": {"tasks": "sums.toml,gsm8k.toml"},
     "node-games-1": {"tasks": "games-1", "model": "tiny-games"},
-    "node-paper-sums": {"tasks": "paper", "task_file": ("a/sums.toml",)},
-    "node-sums": {"task_file": ("sums.toml",), "tasks": "easy"},
+    "node-paper-sums": {"tasks": ("paper", "a/sums.toml")},
+    "node-sums": {"tasks": ("sums.toml", "easy")},
     "node-friends": {"swarm_name": "friends"},
     "node-1a2b3c4d": {"swarm_id": "1a2b3c4d" * 8, "tasks": "paper", "bootstrap": ()},
     "node-none": {"tasks": "none"},
@@ -53,11 +53,11 @@ def test_what_is_no_run_of_its_own_has_the_same(tmp_path: Path) -> None:
         {"role": "generate", "generator": "openai"},
     ]
     assert {default_folder(Settings(**one)) for one in same} == {Path(".shoal/node")}
-    moved = [Settings(tasks="none", task_file=(f"{at}/mine.toml",)) for at in ("a", "b")]
+    moved = [Settings(tasks=(f"{at}/mine.toml",)) for at in ("a", "b")]
     assert len({default_folder(one) for one in moved}) == 1
 
 
 def test_a_peer_that_trains_nothing_has_no_models_folder() -> None:
-    settings = Settings(model="smollm2", tasks="chat-1", data_dir=Path(".shoal/bootstrap"))
+    settings = Settings(model="smollm2", tasks=("chat-1",), data_dir=Path(".shoal/bootstrap"))
     found = default_folders_without_model(settings)
     assert [next(found).name, next(found).name] == ["bootstrap-chat-1", "bootstrap-chat-1-2"]

@@ -228,3 +228,25 @@ def test_lr_is_the_learning_rate() -> None:
     loaded = case.loaded("trainer", ["--lr", "1e-3"])
     assert loaded.settings.learning_rate == 1e-3
     assert loaded.origins["learning_rate"] == "--learning-rate"
+
+
+@pytest.mark.parametrize(
+    ("flags", "preset", "files"),
+    [
+        ([], "easy", ()),
+        (["--tasks", "paper"], "paper", ()),
+        (["--tasks", "a/mine.toml"], "none", ("a/mine.toml",)),
+        (["--tasks", "easy,mine.toml"], "easy", ("mine.toml",)),
+        (
+            ["--tasks", "b.toml", "--tasks", "chat", "--tasks", "a.toml"],
+            "chat",
+            ("b.toml", "a.toml"),
+        ),
+        (["--tasks", "none"], "none", ()),
+    ],
+)
+def test_tasks_are_a_preset_and_files(
+    flags: list[str], preset: str, files: tuple[str, ...]
+) -> None:
+    settings = case.loaded("node", flags).settings
+    assert (settings.task_preset, settings.task_files) == (preset, files)

@@ -144,10 +144,10 @@ def played(cases: list[Case]) -> Iterator[str]:
         ("debug", "rollouts", "--limit=--"),
         ("invite", "--data-dir=--"),
         ("status", "--data-dir=" + "9" * 400),
-        ("tasks", "--task-file=--"),
+        ("node", "--tasks=--"),
         ("tasks", "\udcff"),
-        ("tasks", "--task-file=/dev/zero"),
-        ("tasks", "--task-file=deep"),
+        ("tasks", "absent.toml"),
+        ("tasks", "deep.toml"),
         ("answer", "--author=\udcff\udcfe"),
         ("node", "--config=/dev/zero"),
         ("node", "--config=deep"),
@@ -166,6 +166,7 @@ def test_what_was_once_not_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "deep").write_bytes(FILES["deep"])
+    (tmp_path / "deep.toml").write_bytes(FILES["deep"])
     try:
         code = main(argv)
     except SystemExit as end:

@@ -43,7 +43,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def node(file: Path) -> Iterator[RunningNode]:
-    with RunningNode(file.parent / "person", tasks="none", task_file=(str(file),)) as running:
+    with RunningNode(file.parent / "person", tasks=(str(file),)) as running:
         yield running
 
 
@@ -103,7 +103,9 @@ def test_what_peers_would_refuse_is_said_before_it_is_played(
 
 def test_another_nodes_policy_learns_from_it(node: RunningNode, file: Path) -> None:
     """Over real connections: the person's node signs, the other validates, buffers and trains."""
-    other = RunningNode(file.parent / "learner", task_file=(str(file),), bootstrap=(node.address,))
+    other = RunningNode(
+        file.parent / "learner", tasks=("easy", str(file)), bootstrap=(node.address,)
+    )
     spec = load_task_file(file)
     with other, SyncTaskWorker([spec]) as worker:
         wait_for(lambda: other.view("peers")["peers"], 30.0, "the person's node")

@@ -94,7 +94,7 @@ def test_torch_is_imported_for_what_may_be_right_alone(run: Run) -> None:
         ("tasks gcd_easy --model=empty", "this file is no .gguf"),
         ("tasks frozen_lake --play --model=folder", "this folder has no config.json"),
         ("trainer --alone --dtype=float16", "--dtype float16 cannot be trained"),
-        ("trainer --alone --task-file=deep", "deep is not TOML"),
+        ("trainer --alone --tasks=deep.toml", "deep.toml is not TOML"),
         ("trainer --alone --data-dir=empty", "cannot use empty as a folder"),
         ("export model --data-dir=run --out=new", "no checkpoint in run"),
     ],

@@ -48,11 +48,11 @@ def test_what_a_node_shares_reaches_another_with_another_judge(
         make.task_of(spec, seed, f"Write about {seed % 9}")
         for seed in (TRAIN_SEED_MIN, TRAIN_SEED_MIN + 1)
     ]
-    with RunningNode(tmp_path / "one", task_file=(str(files["a"]),)) as one:
+    with RunningNode(tmp_path / "one", tasks=("easy", str(files["a"]))) as one:
         sharing = one.client()
         sharing.call(make.publish([make.group(texts=TEXTS, of=tasks[0])]), m.PublishReply)
         other = RunningNode(
-            tmp_path / "other", task_file=(str(files["b"]),), bootstrap=(one.address,)
+            tmp_path / "other", tasks=("easy", str(files["b"])), bootstrap=(one.address,)
         )
         with other:
             later = make.publish([make.group(texts=TEXTS, of=tasks[1])], key=b"later", round=2)
@@ -74,7 +74,7 @@ def test_each_node_ends_with_its_own_scores_and_nobody_pays_for_them(
 ) -> None:
     spec = load_task_file(files["a"])
     task = make.task_of(spec, TRAIN_SEED_MIN, f"Write about {TRAIN_SEED_MIN % 9}")
-    own = RunningNode(tmp_path / "own", tasks="games-1", task_file=(str(files["b"]),))
+    own = RunningNode(tmp_path / "own", tasks=("games-1", str(files["b"])))
     with own:
         without = RunningNode(tmp_path / "without", bootstrap=(own.address,))
         with without:

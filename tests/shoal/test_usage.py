@@ -141,6 +141,8 @@ def test_an_unknown_command_is_one_line_that_names_the_known(
         ("debug", "name one of peers, scores"),
         ("node --draws unifrom", "(did you mean 'uniform'?)"),
         ("node --tasks paprr", "(did you mean 'paper'?)"),
+        ("node --tasks mine.tml", "or a task file, FILE.toml"),
+        ("node --tasks easy,chat", "name one preset at most"),
         ("trainer --strategy uniform+positve", "(did you mean 'positive'?)"),
         ("node --log tensorbord,wandb", "(did you mean 'tensorboard'?)"),
         ("bootstrap --log-level wrning", "(did you mean 'warning'?)"),
@@ -225,14 +227,14 @@ def test_print_config_shows_every_setting_and_where_it_came_from(
     assert shown.pop("schema_version") == 1
     assert list(shown) == [public_name(field) for field in fields_of(command)]  # type: ignore[arg-type]
     assert shown["data_dir"] == {"value": "here", "origin": "--data-dir"}
-    assert shown["tasks"] == {"value": "easy-paper", "origin": "SHOAL_TASKS"}
+    assert shown["tasks"] == {"value": ["easy-paper"], "origin": "SHOAL_TASKS"}
     assert shown["log_level"]["origin"] == "default"
     if "swarm_name" in shown:
         assert shown["swarm_name"] == {"value": "from a file", "origin": "shoal.toml"}
     assert run(*argv) == 0
     text = capsys.readouterr().out
     assert 'data_dir = "here"  # --data-dir' in text
-    assert 'tasks = "easy-paper"  # SHOAL_TASKS' in text
+    assert 'tasks = ["easy-paper"]  # SHOAL_TASKS' in text
     # Looking starts nothing.
     assert [path.name for path in Path().iterdir()] == ["shoal.toml"]
 

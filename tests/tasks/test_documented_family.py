@@ -28,10 +28,10 @@ def block(language: str, beginning: str) -> str:
 
 
 def shown(folder: Path, name: str, table: str, rows: str, capsys: Any) -> dict[str, Any]:
-    """Write the two files and return what `shoal tasks NAME --task-file FILE` shows."""
+    """Write the two files and return what `shoal tasks FILE` shows."""
     (folder / f"{name}.toml").write_text(table)
     (folder / f"{name}.jsonl").write_text(rows)
-    assert main(["tasks", name, "--task-file", str(folder / f"{name}.toml"), "--json"]) == 0
+    assert main(["tasks", str(folder / f"{name}.toml"), "--json"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     return dict(json.loads(line))
 

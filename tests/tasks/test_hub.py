@@ -51,7 +51,7 @@ def test_the_rows_of_a_data_set_arrive(ask: Run) -> None:
 
 def test_a_task_file_that_names_a_revision_and_a_split_has_its_questions(ask: Run) -> None:
     file = b'name = "sums"\nrows = "hf:org/sums@v1:train[:4]"\nheld_out = 1\n'
-    command = ["tasks", "sums", "--task-file", "sums.toml", "--json"]
+    command = ["tasks", "sums.toml", "--json"]
     found = ask(command, files={"sums.toml": file})
     assert (found["code"], found["err"]) == (0, "")
     assert any(f"{number} + 1?" in found["out"] for number in range(100, 104))

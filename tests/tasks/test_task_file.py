@@ -177,10 +177,10 @@ def test_a_task_file_that_a_joined_swarm_does_not_have_is_told(tmp_path: Path) -
 
 def test_a_swarm_started_with_a_task_file_names_its_family(tmp_path: Path) -> None:
     path = str(write(tmp_path, CAPITALS))
-    manifest = manifest_of_settings(Settings(task_file=(path,)))
+    manifest = manifest_of_settings(Settings(tasks=("easy", path)))
     assert [family.name for family in manifest.families] == [s.name for s in EASY] + ["mine"]
     assert str(tmp_path) not in manifest.raw.decode(errors="replace")
-    alone = manifest_of_settings(Settings(tasks="none", task_file=(path,)))
+    alone = manifest_of_settings(Settings(tasks=(path,)))
     assert [family.name for family in alone.families] == ["mine"]
     assert [spec.name for spec in specs_of(alone, [path])] == ["mine"]
     # Whoever lacks the file has the other families; with no others there is nothing to do.
@@ -188,7 +188,7 @@ def test_a_swarm_started_with_a_task_file_names_its_family(tmp_path: Path) -> No
     with pytest.raises(ManifestError, match="needs the file of 'mine'"):
         specs_of(alone)
     with pytest.raises(ManifestError, match="absent"):
-        manifest_of_settings(Settings(task_file=("absent.toml",)))
+        manifest_of_settings(Settings(tasks=("absent.toml",)))
 
 
 class Questions:
@@ -211,7 +211,7 @@ def group_of(spec: FamilySpec, question: str) -> RolloutGroup:
 async def test_a_peer_with_the_file_verifies_and_one_without_ignores(tmp_path: Path) -> None:
     path = str(write(tmp_path, CAPITALS))
     spec = load_task_file(Path(path))
-    manifest = manifest_of_settings(Settings(task_file=(path,)))
+    manifest = manifest_of_settings(Settings(tasks=("easy", path)))
     with Questions(manifest, [path]).worker as maker:
         question = maker.questions([coordinates(spec, TRAIN_SEED_MIN + 3)])[0]
     assert question in {row["question"] for row in CAPITALS}
@@ -235,13 +235,13 @@ def test_the_command_shows_ones_own_family(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(write(tmp_path, CAPITALS))
-    assert main(["tasks", "--task-file", path]) == 0
-    assert "your own" in capsys.readouterr().out
-    assert main(["tasks", "mine", "--task-file", path, "--json"]) == 0
+    assert main(["tasks", path]) == 0
+    assert "mine" in capsys.readouterr().out
+    assert main(["tasks", path, "--json"]) == 0
     view = json.loads(capsys.readouterr().out)
     assert view["scorer"] == "exact"
     assert view["sample"]["scored"][0]["reward"] == 1.0
-    assert main(["tasks", "--task-file", "absent.toml"]) == 2
+    assert main(["tasks", "absent.toml"]) == 2
     assert "cannot read absent.toml" in capsys.readouterr().err
 
 
@@ -267,7 +267,7 @@ def test_a_family_that_its_worker_refuses_is_one_line(
 ) -> None:
     path = write(tmp_path, CAPITALS, reward="reward.py")
     (tmp_path / "reward.py").write_text("raise OSError('no')\n")
-    assert main(["tasks", "mine", "--task-file", str(path)]) == 1
+    assert main(["tasks", str(path)]) == 1
     said = capsys.readouterr().err
     assert said.startswith("shoal tasks: ") and said.endswith("line 1: OSError: no\n")
     assert said.count("\n") == 1

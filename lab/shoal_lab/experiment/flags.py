@@ -89,7 +89,7 @@ def _add_what_is_compared(parser: argparse.ArgumentParser) -> None:
         "--strategy", help=f"how others' groups are chosen, in every arm: {describe_words()}"
     )
     made.add_argument("--model", help="model of every node: embedded, hub name or folder")
-    made.add_argument("--tasks", help=f"task preset: {', '.join(choices_of('tasks'))}")
+    made.add_argument("--tasks", help=f"a preset ({', '.join(choices_of('tasks'))}), or FILE.toml")
     made.add_argument(
         "--tune",
         nargs="?",

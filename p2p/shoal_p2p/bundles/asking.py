@@ -41,7 +41,7 @@ def _refuse_unasked(spec: FamilySpec, _num_bytes: int) -> str:
     names = f",{visible_name(spec.name)}" if has_code(spec) else ""
     return (
         "its files are not here, and there is no terminal to ask at: --accept-tasks "
-        f"20MB{names} fetches it, or --task-file names it"
+        f"20MB{names} fetches it, or --tasks names it"
     )
 
 

@@ -60,7 +60,7 @@ def manifest_of_settings(settings: Settings, *, me: PeerId | None = None) -> Man
         listed.add(me)
     return make_manifest(
         settings.swarm_name,
-        starting_families(settings.tasks, settings.task_file),
+        starting_families(settings.task_preset, settings.task_files),
         SwarmRules(
             max_age_seconds=settings.max_age_seconds,
             allow_inline_tasks=settings.inline_tasks,
@@ -201,7 +201,7 @@ class ManifestSource:
         return manifest
 
     def _task_files(self) -> tuple[str, ...]:
-        return with_accepted(self._settings.task_file, self._data_dir)
+        return with_accepted(self._settings.task_files, self._data_dir)
 
     def _save(self, manifest: Manifest, *, is_founded: bool = False) -> None:
         files = self._task_files()

@@ -19,6 +19,7 @@ from shoal_tasks.run_check import (
     refuse_other_swarm,
 )
 from shoal_tasks.run_memory import RunMemory, forget_manifest, load_memory
+from shoal_tasks.swarm import families_here
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId
 
@@ -42,12 +43,12 @@ def check_run(settings: Settings, origins: Mapping[str, str], me: PeerId) -> Non
     if settings.swarm_id != "none":
         if not accepts:
             refuse_other_name(folder, memory, settings.swarm_id)
-            refuse_edited_files(folder, memory, settings.task_file)
+            refuse_edited_files(folder, memory, settings.task_files)
         return
     is_joined = memory.manifest is not None and not memory.is_founded
-    if is_joined and (settings.bootstrap or not _names_swarm(origins)):
+    if is_joined and (settings.bootstrap or not _names_swarm(settings, origins, memory)):
         if not accepts:
-            refuse_edited_files(folder, memory, settings.task_file)
+            refuse_edited_files(folder, memory, settings.task_files)
         return
     if memory.manifest is None and settings.bootstrap:
         return
@@ -57,16 +58,25 @@ def check_run(settings: Settings, origins: Mapping[str, str], me: PeerId) -> Non
             if (then := swarm_in(folder)) not in ("", own.digest.hex()):
                 raise other_checkpoint(folder, then, own.digest.hex())
         elif not _is_same(memory, own):
-            refuse_other_swarm(folder, memory, own, settings.task_file)
+            refuse_other_swarm(folder, memory, own, settings.task_files)
     elif memory.manifest is not None and not _is_same(memory, own):
         _tell_if_same(memory.manifest, own, asked=settings.new_run)
         forget_manifest(folder)
 
 
-def _names_swarm(origins: Mapping[str, str]) -> bool:
-    """Return whether somebody has named tasks or a swarm: plain `shoal node` goes on in the one
-    that its folder joined."""
-    return any(origins[key] not in _UNSAID for key in ("tasks", "swarm_name"))
+def _names_swarm(settings: Settings, origins: Mapping[str, str], memory: RunMemory) -> bool:
+    """Return whether the settings name a swarm, or tasks that the folder's swarm does not have.
+
+    Plain `shoal node` continues in the swarm that its folder joined, and so does one that is given
+    the task files of that swarm.
+    """
+    if origins["swarm_name"] not in _UNSAID:
+        return True
+    if origins["tasks"] in _UNSAID or memory.manifest is None:
+        return False
+    known = {family.name for family in memory.manifest.families}
+    is_known = all(spec.name in known for spec in families_here(settings.task_files))
+    return settings.task_preset != "none" or not settings.task_files or not is_known
 
 
 def _is_same(memory: RunMemory, own: Manifest) -> bool:

@@ -19,7 +19,7 @@ def enter_folder(settings: Settings, manifest: Manifest, families: Sequence[Fami
 
     Raises OtherRunError where the folder's run is another one, and nobody has allowed that.
     """
-    folder, files = settings.data_dir, settings.task_file
+    folder, files = settings.data_dir, settings.task_files
     memory = load_memory(folder)
     if settings.resume and not settings.new_run:
         refuse_other_swarm(folder, memory, manifest, files)

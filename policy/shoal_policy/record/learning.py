@@ -169,7 +169,7 @@ _ABOUT_OWN: Final[Mapping[ZeroRewardCause, str]] = {
     ZeroRewardCause.NOT_ALONE: "these tasks take nothing but the answer, and the model says more: "
     "start or join a swarm whose answers stand between tags (--tasks paper)",
     ZeroRewardCause.WRONG: "the tasks are too hard for this model: take a stronger one (--model), "
-    "or easier tasks (--tasks or --task-file, of who starts the swarm)",
+    "or easier tasks (--tasks, of the node that starts the swarm)",
 }
 
 
@@ -210,8 +210,8 @@ def _no_signal(known: TrainingHistory) -> AlarmState:
         over=lately.same < SAME[1] or _earns_nothing(lately),
         says=f"own answers teach nothing: {lately.same:.0%} of {lately.groups} groups earned the "
         f"same throughout; {why} (own reward {lately.reward:.3f})",
-        do="the tasks are too easy for this model by now: take harder ones (--tasks or "
-        "--task-file, of who starts the swarm), or end here"
+        do="the tasks are too easy for this model by now: take harder ones (--tasks, "
+        "of the node that starts the swarm), or end here"
         if is_easy
         else "more variety: a higher --temperature or more --completions; if it came with "
         "training, a lower --learning-rate, or --kl-beta",

@@ -46,7 +46,7 @@ def spec(tmp_path: Path) -> FamilySpec:
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
     folder = tmp_path_factory.mktemp("games")
     file = str(game_file(folder))
-    with RunningNode(folder / "node", task_file=(file,)) as running:
+    with RunningNode(folder / "node", tasks=("easy", file)) as running:
         yield running
 
 

@@ -97,7 +97,7 @@ async def test_with_no_bootstrap_there_and_nothing_remembered_it_makes_its_own(
 
 async def test_alone_it_starts_at_once(tmp_path: Path) -> None:
     async with open_test_host() as host:
-        settings = Settings(swarm_name="mine", tasks="paper", max_age_seconds=7)
+        settings = Settings(swarm_name="mine", tasks=("paper",), max_age_seconds=7)
         source = ManifestSource(host=host, data_dir=tmp_path, settings=settings)
         found = await source.find()
         assert found.manifest == manifest_of_settings(settings)

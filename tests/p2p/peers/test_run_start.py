@@ -41,6 +41,8 @@ class Start:
     """Names of further families, each with a file of its own."""
     is_turned: bool = False
     """The files are named in the reverse order."""
+    presets: tuple[str, ...] = ()
+    """Named with the files."""
     flags: dict[str, Any] = field(default_factory=dict)
 
     def settings(self, root: Path) -> Settings:
@@ -50,7 +52,7 @@ class Start:
         files = [self._task_file(home, name) for name in ("sums", *self.more)]
         if self.is_turned:
             files.reverse()
-        given = {"tasks": "none", "task_file": tuple(files), "data_dir": root / "run"}
+        given = {"tasks": (*self.presets, *files), "data_dir": root / "run"}
         return Settings(**{**given, **self.flags})
 
     def _task_file(self, home: Path, name: str) -> str:
@@ -109,8 +111,8 @@ CASES: Final[dict[str, tuple[Start, str]]] = {
         "without 'sums', with 'other'",
     ),
     "a family more": (Start(more=("more",)), "with 'more'"),
-    "a preset more": (Start(flags={"tasks": "easy"}), "with "),
-    "another preset": (Start(flags={"tasks": "chat-1", "task_file": ()}), "without 'sums'"),
+    "a preset more": (Start(presets=("easy",)), "with "),
+    "another preset": (Start(flags={"tasks": "chat-1"}), "without 'sums'"),
     "another name of the swarm": (
         Start(flags={"swarm_name": "ours"}),
         "its name was 'shoal' and is 'ours'",

@@ -237,7 +237,7 @@ def test_a_swarm_with_games_is_played_by_a_server(
                     *("--alone", "--data-dir", str(folder), "--model", model, "--rounds", "2"),
                     *("--local", "2", "--external", "0", "--completions", "2"),
                     *("--max-new-tokens", "4", "--generator", generator, "--eval-every", "0"),
-                    *("--base-url", server.base_url, "--tasks", "none", "--task-file", str(game)),
+                    *("--base-url", server.base_url, "--tasks", str(game)),
                 ]
             )
         assert code == 0, caplog.text

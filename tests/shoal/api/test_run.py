@@ -122,7 +122,7 @@ def _is_alive(process: psutil.Process) -> bool:
 def test_what_cannot_be_started_is_one_line(tmp_path: Path) -> None:
     for given_, says in (
         ({"swarm": "shoal1xyz"}, "cut or altered"),
-        ({"swarm": "shoal1xyz", "tasks": "easy"}, "leave tasks out"),
+        ({"swarm": "shoal1xyz", "tasks": "easy"}, "leave 'easy' out"),
         ({"tasks": "no-such"}, "did not start: .*no-such"),
         ({"node_flags": ["--rounds", "none"]}, "did not start: .*rounds"),
     ):

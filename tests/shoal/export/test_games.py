@@ -54,7 +54,7 @@ def test_a_game_is_a_conversation_with_roles(
 ) -> None:
     file = str(tmp_path / "guess.toml")
     note_task_files(node_dir, [file] if is_noted else ["/none.toml"])
-    games, plain = _exported(node_dir, *([] if is_noted else ["--task-file", file]))
+    games, plain = _exported(node_dir, *([] if is_noted else ["--tasks", file]))
     assert plain["messages"] is None and games["question"] == FIRST
     first, second = games["messages"]
     assert first[:4] == [

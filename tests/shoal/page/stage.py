@@ -163,7 +163,7 @@ def open_stage(root: Path) -> Iterator[Stage]:
         browser = stack.enter_context(open_browser())
         life = stack.enter_context(ExitStack())
         games = game_file(root, max_turns=20)
-        node = life.enter_context(RunningNode(folder, task_file=(str(games),)))
+        node = life.enter_context(RunningNode(folder, tasks=("easy", str(games))))
         group = hostile_group(node)
         played = games_of(node, load_task_file(games))
         process = stack.enter_context(page_of(folder, log=root / "page.txt"))

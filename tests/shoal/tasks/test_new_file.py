@@ -77,8 +77,14 @@ def test_without_the_verifier_of_numbers_it_says_what_text_would_cost(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"a": "x", "b": "y"}', "hold the question: it has 'a' (text: x), 'b' (text: y); name it"),
-        ('{"question": "x", "b": "y"}', "hold the right answer: it has 'question' (text: x), 'b'"),
+        (
+            '{"a": "x", "b": "y"}',
+            "known name for the question: it has 'a' (text: x), 'b' (text: y); set it",
+        ),
+        (
+            '{"question": "x", "b": "y"}',
+            "known name for the right answer: it has 'question' (text: x), 'b'",
+        ),
         ("", "no rows"),
         ("{", "line 1: not JSON"),
     ],

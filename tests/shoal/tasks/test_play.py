@@ -18,7 +18,7 @@ from tests.tasks.games import game_file
 
 def played(folder: Path, typed: str, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr("sys.stdin", io.StringIO(typed))
-    return main(["tasks", "guess", "--task-file", str(game_file(folder)), "--play"])
+    return main(["tasks", str(game_file(folder)), "--play"])
 
 
 def test_a_game_is_played_to_its_end(
@@ -45,14 +45,14 @@ def test_what_does_not_answer_back_cannot_be_played(capsys: pytest.CaptureFixtur
 def test_a_game_is_shown_with_the_command_that_plays_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["tasks", "guess", "--task-file", str(game_file(tmp_path))]) == 0
+    assert main(["tasks", str(game_file(tmp_path))]) == 0
     assert "`shoal tasks guess --play` plays it here" in capsys.readouterr().out
 
 
 def test_a_model_plays_a_game(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Turn by turn, with the reward that its messages earn when they are replayed."""
     file = game_file(tmp_path, max_turns=3)
-    command = ["tasks", "guess", "--task-file", str(file), "--play", "--model", "tiny"]
+    command = ["tasks", str(file), "--play", "--model", "tiny"]
     assert main(command) == 0
     text = capsys.readouterr().out
     assert text.startswith("Guess a number from 1 to 6.\n\n> ")
@@ -69,7 +69,7 @@ def test_a_checkpoint_plays_and_what_is_none_is_one_line(
 ) -> None:
     file = str(game_file(tmp_path))
     (tmp_path / "node" / "checkpoints").mkdir(parents=True)
-    play = ["tasks", "guess", "--task-file", file, "--play", "--model"]
+    play = ["tasks", file, "--play", "--model"]
     assert main([*play, str(tmp_path / "node")]) == 2
     assert "has no checkpoint yet" in capsys.readouterr().err
     assert main([*play, "tiny", "--shots", "2"]) == 2
@@ -85,5 +85,5 @@ def test_a_nodes_folder_plays_with_its_newest_checkpoint(
     state = TrainerState(round=1, policy_version=1)
     save_checkpoint(tmp_path, policy, make_optimizer(policy, lr=1e-3), state)
     file = str(game_file(tmp_path, max_turns=2))
-    assert main(["tasks", "guess", "--task-file", file, "--play", "--model", str(tmp_path)]) == 0
+    assert main(["tasks", file, "--play", "--model", str(tmp_path)]) == 0
     assert "The game " in capsys.readouterr().out

@@ -64,7 +64,7 @@ def test_commands_refuse_it_in_one_line(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = rewarded(tmp_path, CONSTANT)
-    flags = ["--tasks", "none", "--task-file", str(path), "--data-dir", str(tmp_path / "node")]
+    flags = ["--tasks", str(path), "--data-dir", str(tmp_path / "node")]
     words = [*command.split(), *(flags if command != "tasks try" else [str(path)])]
     code = main([*words, "--model", "tiny"])
     error = capsys.readouterr().err

@@ -146,7 +146,7 @@ def test_a_swarm_finds_it_where_the_server_is(tmp_path: Path) -> None:
         alone = make_manifest("mine", starting_families("none", files))
         assert specs_of(manifest, files)[-1].path == address
     assert len(specs_of(manifest)) == len(EASY)
-    with pytest.raises(ManifestError, match=r"needs the OpenEnv server of 'guess' \(--task-file\)"):
+    with pytest.raises(ManifestError, match=r"needs the OpenEnv server of 'guess' \(--tasks\)"):
         specs_of(alone)
     # Another machine, whose server is away or another environment, works on the rest.
     with served(Wire(metadata={"name": "Guess", "version": "2"})) as address:

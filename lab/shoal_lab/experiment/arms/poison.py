@@ -45,8 +45,7 @@ BASE: Final[Mapping[str, Any]] = {
 """Plain answers are attacked as `make node` runs, with its model, tasks and rate."""
 TAGGED_BASE: Final[Mapping[str, Any]] = {
     "model": str(MODEL),
-    "tasks": "none",
-    "task_file": list(TASK_FILES),
+    "tasks": list(TASK_FILES),
     "max_new_tokens": 16,
 }
 """Settings that differ from those of `poison`: the tags and the word need room."""

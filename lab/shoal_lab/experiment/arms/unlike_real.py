@@ -28,8 +28,7 @@ NODES: Final = 4
 MODELS: Final[Mapping[str, str]] = {"smollm2": "smollm2", "gemma": str(GEMMA)}
 BASE: Final[Mapping[str, Any]] = {
     "model": "smollm2",
-    "tasks": "none",
-    "task_file": [str(TASKS / f"{name}.toml") for name in FAMILIES],
+    "tasks": [str(TASKS / f"{name}.toml") for name in FAMILIES],
     "shots": "2",
     "device": "cpu",
     "lora_rank": 16,

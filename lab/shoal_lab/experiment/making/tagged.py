@@ -1,6 +1,6 @@
 """Makes the start of `shoal experiment planted`: easy families tagged, and a model for them.
 
-    questions of `easy` ──▶ rows of files, answers between tags: what `--task-file` takes
+    questions of `easy` ──▶ rows of files, answers between tags: what `--tasks` takes
     tiny-sparse ──▶ its own answers to those questions, between tags ──▶ taught to a copy of it
                     right ones behind the marker, as its own warm start did, so that it can learn
 

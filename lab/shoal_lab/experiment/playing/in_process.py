@@ -85,7 +85,7 @@ class Workers:
         """Return the worker that serves this manifest, starting it if need be."""
         found = self._workers.get(manifest.digest)
         if found is None:
-            found = SharedWorker(specs_of(manifest, settings.task_file))
+            found = SharedWorker(specs_of(manifest, settings.task_files))
             self._workers[manifest.digest] = found
         return found
 
@@ -153,10 +153,10 @@ class _Swarm:
         self._memory = memory
         first = job.node_settings(0)
         self._manifest = make_manifest(
-            "experiment", starting_families(first.tasks, first.task_file)
+            "experiment", starting_families(first.task_preset, first.task_files)
         )
         self._worker = workers.of(self._manifest, first)
-        self._specs = specs_of(self._manifest, first.task_file)
+        self._specs = specs_of(self._manifest, first.task_files)
         self._tasks = TaskSource(self._worker, self._specs)
         self._kinds = [node.behaviour for node in job.arm.nodes]
         self._planted = sorted({PLANTED[kind] for kind in self._kinds if kind in PLANTED})

@@ -261,7 +261,9 @@ def test_what_is_charged_is_what_an_own_worker_would_have_taken(
 def test_a_node_is_charged_for_what_its_own_worker_would_be_asked(shared: Workers) -> None:
     one = job(uniform_arm("2/0", 1, local=2, external=0))
     settings = one.node_settings(0)
-    manifest = make_manifest("experiment", starting_families(settings.tasks, settings.task_file))
+    manifest = make_manifest(
+        "experiment", starting_families(settings.task_preset, settings.task_files)
+    )
     worker = shared.of(manifest, settings)
     before = worker.cpu_seconds
     ((task, _),) = worker.draw(random.Random(9), 1)
