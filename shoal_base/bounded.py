@@ -1,4 +1,4 @@
-"""A dictionary that forgets: at most so many entries, and the oldest goes for a new one. Pure."""
+"""A dictionary of bounded size, which evicts its oldest entry for a new one. Pure."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 REMEMBERED = 1024
-"""Entries that a dict or a cache keeps where nothing speaks for another number: more peers than a
-node meets at once, of at most some kilobytes each."""
+"""Default size limit of a dict or cache, in entries: more than a node's simultaneous peers, of some
+kilobytes each."""
 FEW = 64
-"""The same where an entry may have some tens of kilobytes, or somebody reads all of them."""
+"""Size limit if an entry may have tens of kilobytes, or if a person reads all of them."""
 MANY = 4 * REMEMBERED
-"""The same where forgetting one would set somebody free, so that throwaway names push out few."""
+"""Size limit if evicting an entry lifts a restriction: throwaway identities evict few of them."""
 
 PIECE_BYTES = 64 * 1024
-"""Bytes that are read or sent at once, before anybody else has a turn; a line has fewer."""
+"""Bytes that are read or sent in one turn; a line has fewer."""
 QUEUE_BYTES = 32 * 1024 * 1024
-"""Bytes that one queue or cache may hold, of messages of any size."""
+"""Size limit of one queue or cache of messages, in bytes."""
 LINE_CHARS = 300
-"""Characters that are shown of one line that somebody else has written."""
+"""Most characters shown of one line of untrusted text."""
 
 
 class BoundedDict(OrderedDict[K, V]):
-    """A dict of at most `limit` entries, from the oldest to the newest.
+    """A dict of at most `limit` entries, ordered from the oldest to the newest.
 
-    Assigning makes an entry the newest, reading does not: so the one assigned longest ago goes.
-    Where the first time counts, assign with `setdefault`; where the last use counts, read with
-    `use`. Every call is O(1), and reading is C's own.
+    Assigning makes an entry the newest, reading does not: the entry assigned longest ago is
+    evicted. To evict by first assignment, assign with `setdefault`; by last use, read with `use`.
+    Every call is O(1), and reads run at the speed of dict.
     """
 
     __slots__ = ("_limit",)
 
     def __init__(self, limit: int = REMEMBERED) -> None:
-        """Start empty. Raises ValueError for a limit below 0; at 0 nothing is ever kept."""
+        """Start empty. With limit 0 nothing is stored. Raises ValueError for a limit below 0."""
         if limit < 0:
-            raise ValueError(f"{limit} entries are no bound")
+            raise ValueError(f"limit is {limit}, must be at least 0")
         super().__init__()
         self._limit = limit
 
@@ -49,13 +49,13 @@ class BoundedDict(OrderedDict[K, V]):
         self.put(key, value)
 
     def put(self, key: K, value: V) -> tuple[K, V] | None:
-        """Assign, and return the entry that had to go, if one had to."""
+        """Assign, and return the evicted entry, or None."""
         super().__setitem__(key, value)
         self.move_to_end(key)
         return self.popitem(last=False) if len(self) > self._limit else None
 
     def use(self, key: K, make: Callable[[], V]) -> V:
-        """Return a value, made if it is missing; its entry is the newest afterwards."""
+        """Return a value, made by `make` if it is missing, and mark its entry as the newest."""
         if key in self:
             self.move_to_end(key)
             return self[key]

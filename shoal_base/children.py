@@ -1,8 +1,8 @@
-"""Python processes of ours import our code, not that of the folder which somebody stands in.
+"""Starts Python processes that import shoal's code, not modules of the current folder.
 
-`python -m` puts the current folder first on the import path, and so may PYTHONPATH: started in a
-project with a `policy/` of its own, a node would run that in its trainer's place. A checkout that
-is run where it lies is the one folder that is ours.
+`python -m` puts the current folder first on the import path, and PYTHONPATH may, too: started in a
+project with its own `policy/`, a node would run that as its trainer. The only exception is a
+checkout of shoal from which it runs.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Final
 SAFE_PATH: Final = "PYTHONSAFEPATH"
 PROGRAM: Final = "shoal"
 START_S: Final = 120.0
-"""Deadline for the start of a process of ours, which takes some two seconds: a slow, busy machine.
-A guess."""
+"""Deadline, in seconds, for a child process to start. It takes about two seconds, and more on a
+slow, busy machine. A guess."""
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _OURS: Final = frozenset(
     {_ROOT, *(_ROOT / name for name in ("p2p", "policy", "bootstrap", "proto", "lab"))}
@@ -31,7 +31,7 @@ def python(*arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment for a child, whose own children are started so too."""
+    """Return the environment for a child process, which its own children inherit."""
     kept = {**os.environ, SAFE_PATH: "1"}
     if "PYTHONPATH" in kept:
         entries = kept["PYTHONPATH"].split(os.pathsep)
@@ -41,7 +41,7 @@ def environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def inherited() -> Iterator[None]:
-    """Let processes that a library starts meanwhile have that environment."""
+    """Use that environment for processes that a library starts within the context."""
     before = dict(os.environ)
     os.environ.update(environment())
     try:
@@ -55,17 +55,17 @@ def inherited() -> Iterator[None]:
 
 
 def leave_as_program() -> None:
-    """Do `leave_current_folder` where one of our packages is run, and not imported by somebody.
+    """Call `leave_current_folder` if one of shoal's packages is run rather than imported.
 
-    For a package's first lines: what else it imports comes from where it belongs then.
+    Call this in a package's first lines, before its other imports.
     """
-    # While `python -m` still looks for the module, that is what stands in its place.
+    # While `python -m` looks for the module, argv[0] is "-m".
     if sys.argv[:1] == ["-m"] or (sys.argv and Path(sys.argv[0]).name == PROGRAM):
         leave_current_folder()
 
 
 def leave_current_folder() -> None:
-    """Import nothing from the current folder from here on, in this process and those below it."""
+    """Stop importing from the current folder, in this process and its children."""
     os.environ.update(environment())
     sys.path[:] = [entry for entry in sys.path if not _is_foreign(entry)]
 

@@ -1,10 +1,10 @@
-"""Python's collector, told that this process holds much that never goes.
+"""Tunes the garbage collector for many long-lived objects.
 
-By default a full collection comes after some 70,000 new containers and walks everything: in a
-process of ours that is half a million objects of modules that never go. It was a fifth of what a
-delivery cost a node, and as much of a trainer's round. What was made before is left out of it, and
-the collector comes for as much as a node's second of traffic leaves. What has no cycles (nearly
-all; of a round all) goes at once all the same.
+By default a full collection runs after about 70,000 new containers and visits every object: here,
+half a million objects of imported modules that are never freed. That was a fifth of a node's cost
+per delivery, and of a trainer's round. Objects that exist at the start are therefore exempt, and
+collections run about once per second of a node's traffic. Objects without reference cycles (nearly
+all of them) are freed at once anyway.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from __future__ import annotations
 import gc
 
 NEW_CONTAINERS = 50_000
-"""New containers, less those gone, between two collections of the young."""
+"""Threshold of generation 0: allocated minus freed containers between two collections."""
 
 
 def spare_collector() -> None:
-    """Leave out what exists, for good, and collect less often. To be called once, at the start."""
+    """Exempt all existing objects permanently, and collect less often. Call once, at the start."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(NEW_CONTAINERS)

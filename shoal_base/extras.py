@@ -1,4 +1,4 @@
-"""Finds the libraries an installation lacks, and the line that says how to get them.
+"""Finds missing libraries, and the command that installs them.
 
 Looks for them without importing any: torch takes seconds.
 """
@@ -9,23 +9,23 @@ import importlib.util
 from typing import Final
 
 TASKS: Final = ("reasoning_gym",)
-"""The libraries that make questions and score answers."""
+"""The libraries that generate questions and score answers."""
 TRAINER: Final = ("torch", "transformers", "safetensors", "numpy", "jinja2", *TASKS)
 """The libraries that training imports."""
 SERVED: Final = ("httpx", *TASKS)
-"""The libraries of a node whose answers come from a server, and that does not train."""
+"""The libraries of a node that only generates, on a server."""
 
 LAB: Final = "shoal_lab"
-"""The package of the distribution `shoal-lab`: experiments, and what judges' records say."""
+"""The package of the distribution `shoal-lab`: experiments, and reports of judges' records."""
 
 
 def how_to_get(extra: str) -> str:
-    """Return the line that installs an extra, also in a clone, where most people have shoal."""
+    """Return the command that installs an extra, with its variant for a clone."""
     return f"pip install 'shoal[{extra}]' (in a clone: .venv/bin/pip install -e '.[{extra}]')"
 
 
 def missing_for_lab() -> str | None:
-    """Return why no experiment can run in this installation, in one line; None where one can."""
+    """Return, in one line, why no experiment can run in this installation; None if one can."""
     if is_installed(LAB):
         return None
     how = "pip install 'shoal[lab]' (in a clone: .venv/bin/pip install -e lab)"
@@ -33,14 +33,14 @@ def missing_for_lab() -> str | None:
 
 
 def missing_for_trainer(*, served: bool = False) -> str | None:
-    """Return why no trainer can run in this installation, in one line; None where one can."""
+    """Return, in one line, why no trainer can run in this installation; None if one can."""
     return _missing("training needs", SERVED if served else TRAINER)
 
 
 def missing_for_tasks() -> str | None:
-    """Return why this installation cannot make questions and score answers, in one line.
+    """Return, in one line, why this installation cannot generate questions and score answers.
 
-    None where it can.
+    None if it can.
     """
     return _missing("questions and their scores need", TASKS)
 
@@ -53,8 +53,8 @@ def _missing(who: str, modules: tuple[str, ...]) -> str | None:
 
 
 def is_installed(module: str) -> bool:
-    """Return whether a module could be imported; imports nothing of it but its parents."""
+    """Return whether a module can be imported, without importing more than its parents."""
     try:
         return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):  # something that is no module stands in its place
+    except (ImportError, ValueError):  # its name is taken by an object that is not a module
         return False

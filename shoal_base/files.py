@@ -1,8 +1,8 @@
-"""Files that are whole after any kill: written beside their place, then moved into it.
+"""Writes files atomically: to a temporary file in the same folder, which is then renamed.
 
     name.tmp-PID-random  ── fsync ──▶  rename (or link) ── fsync the folder ──▶  name
 
-All of it blocks.
+All functions block.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from typing import Final
 from shoal_base.waits import POLL_S
 
 SMALL_FILE_BYTES: Final = 1 << 20
-"""Thousands of times what a file of settings, or of an address, has; a device never ends."""
+"""Read limit for small files, thousands of times their usual size; reading a device never ends."""
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int = 0o666) -> None:
-    """Replace `path` whole or not at all; durable when this returns. Raises OSError.
+    """Replace `path` entirely or not at all; durable on return. Raises OSError.
 
-    It has at most the permissions of `mode` then.
+    The file has at most the permissions of `mode`.
     """
-    with _beside(path, content, mode=mode) as temporary:
+    with _temporary_file(path, content, mode=mode) as temporary:
         temporary.replace(path)
     sync(path.parent)
 
 
 def create_atomically(path: Path, content: bytes, *, mode: int) -> None:
-    """Make `path`, which must not be there, with at most the permissions of `mode`; durable.
+    """Create `path`, which must not exist, with at most the permissions of `mode`; durable.
 
     Raises:
-        FileExistsError: it is there, perhaps since this very moment; it stays as it is.
-        OSError: it cannot be made.
+        FileExistsError: it exists, perhaps only since now; it is not changed.
+        OSError: it cannot be created.
     """
-    with _beside(path, content, mode=mode) as temporary:
+    with _temporary_file(path, content, mode=mode) as temporary:
         # A link, unlike a rename, never replaces a file that appeared meanwhile.
         os.link(temporary, path)
     sync(path.parent)
 
 
 def append_whole(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Add all of `data` to a file's end, or nothing: half a line would spoil the next one too.
+    """Append all of `data` to a file, or nothing: half a line would also corrupt the next one.
 
     Not flushed to the disk. Raises OSError.
     """
@@ -77,7 +77,7 @@ def sync(path: Path) -> None:
 
 
 def read_at_most(path: Path, max_bytes: int) -> bytes:
-    """Return a file's content. Raises OSError, and ValueError if it is longer than that."""
+    """Return a file's content. Raises OSError, and ValueError if it is over `max_bytes`."""
     with path.open("rb") as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
@@ -86,7 +86,7 @@ def read_at_most(path: Path, max_bytes: int) -> bytes:
 
 
 def expanded(text: str) -> Path:
-    """A path with ``~`` as the folder it stands for; as it is where no such user is known."""
+    """A path with ``~`` expanded; unchanged if the user is unknown."""
     try:
         return Path(text).expanduser()
     except RuntimeError:
@@ -94,7 +94,7 @@ def expanded(text: str) -> Path:
 
 
 def is_full(error: BaseException) -> bool:
-    """Return whether a write failed, itself or by its cause, because a disk or quota is full."""
+    """Return whether an error, or one of its causes, means that a disk or quota is full."""
     seen: BaseException | None = error
     while seen is not None:
         code = getattr(seen, "sqlite_errorcode", 0) & 0xFF
@@ -106,7 +106,7 @@ def is_full(error: BaseException) -> bool:
 
 
 def set_corrupt_aside(path: Path) -> Path:
-    """Move a file that cannot be read out of the way, for a person to look at; return where to."""
+    """Rename an unreadable file so that a person can inspect it; return its new path."""
     return path.replace(path.with_name(f"{path.name}.corrupt"))
 
 
@@ -118,10 +118,10 @@ def locked(
     on_wait: Callable[[], None],
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
-    """Hold a file's lock while the context is open; the kernel lets go if this process dies.
+    """Hold a file's lock within the context; the kernel releases it if this process dies.
 
-    Where another process holds it, calls `on_wait` once and waits so many seconds at most. Raises
-    TimeoutError then, or when told to stop, and OSError.
+    If another process holds it, call `on_wait` once and wait at most `seconds`. Raises OSError, and
+    TimeoutError after `seconds` or once `should_stop` returns True.
     """
     deadline = time.monotonic() + seconds
     is_waiting = False
@@ -141,8 +141,8 @@ def locked(
 
 
 @contextmanager
-def _beside(path: Path, content: bytes, *, mode: int) -> Iterator[Path]:
-    """A file of this content in the folder of `path`, on disk; gone when the context ends."""
+def _temporary_file(path: Path, content: bytes, *, mode: int) -> Iterator[Path]:
+    """A synced file with `content` in the folder of `path`; removed when the context ends."""
     temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}-{secrets.token_hex(4)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, mode)

@@ -1,4 +1,4 @@
-"""Output and log lines of a process: no character in them acts, whoever wrote the text.
+"""Output and log lines of a process, in which control characters of untrusted text are escaped.
 
 say, say_json ─▶ standard output, standard error
 guard_process ─▶ every log record, every warning, the traceback that ends a process or a thread
@@ -23,31 +23,31 @@ _PLAIN_WARNING = warnings.formatwarning
 
 
 def say(line: str = "", *, error: bool = False) -> None:
-    """Print one line, on standard error if it is one."""
+    """Print one line; on standard error if it is an error."""
     print(visible(line), file=sys.stderr if error else sys.stdout, flush=True)
 
 
 def say_lines(text: str) -> None:
-    """Print text of our own, which may have several lines."""
+    """Print a text that may have several lines."""
     print("\n".join(visible_lines(text)), flush=True)
 
 
 def say_json(value: Any, *, error: bool = False) -> None:
-    """Print a value as JSON in one line, ASCII alone; on standard error if it is one."""
+    """Print a value as one line of ASCII JSON; on standard error if it is an error."""
     written = _escaped(json.dumps(value))
     print(written, file=sys.stderr if error else sys.stdout, flush=True)
 
 
 def readable_json(value: Any) -> str:
-    """Return a value as JSON in one line that people can read: only what acts is escaped."""
+    """Return a value as one line of readable JSON: only control characters are escaped."""
     written = json.dumps(value, ensure_ascii=False)
     return "".join(_escaped(json.dumps(c)[1:-1]) if acts(c) else c for c in written)
 
 
 class VisibleRecord(logging.LogRecord):
-    """A log record whose message is one line in which nothing acts, whatever it was given.
+    """A log record whose message is one line without control characters.
 
-    A traceback keeps its lines, indented, so that none of them can pass for a record.
+    A traceback's lines are indented, so that none of them can be mistaken for a record.
     """
 
     def __init__(self, *given: Any, **named: Any) -> None:
@@ -63,7 +63,7 @@ class VisibleRecord(logging.LogRecord):
 
 
 def guard_process() -> None:
-    """See that no log call and no uncaught error of this process can forget it; once is enough."""
+    """Escape every log record, warning and uncaught error of this process. Idempotent."""
     logging.setLogRecordFactory(VisibleRecord)
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _print_traceback
@@ -72,7 +72,7 @@ def guard_process() -> None:
     if warnings.formatwarning is _PLAIN_WARNING:
         warnings.formatwarning = _format_warning
     with contextlib.suppress(AttributeError, io.UnsupportedOperation, ValueError):
-        # A terminal without a character gets its number; by default printing it is an error.
+        # A character that the terminal's encoding lacks is escaped; by default it raises.
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
@@ -93,7 +93,7 @@ def _print_threads_traceback(failed: threading.ExceptHookArgs) -> None:
 
 
 def _escaped(ascii_json: str) -> str:
-    """Return JSON without DEL, the one acting character that is ASCII and that JSON lets pass."""
+    """Escape DEL, the one ASCII control character that JSON allows."""
     return ascii_json.replace("\x7f", "\\u007f")
 
 

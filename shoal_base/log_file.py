@@ -1,7 +1,7 @@
-"""A process's log: lines with their time, on standard error and in a file that stays small.
+"""A process's log: lines with timestamps, on standard error and in a file of bounded size.
 
-record ─▶ standard error                the terminal may go; the file stays
-       └▶ node.log  ── half full ──▶  node.log.1, the one before it goes
+record ─▶ standard error                lost with the terminal; the file stays
+       └▶ node.log  ── half full ──▶  node.log.1, which replaces the previous one
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal_base.files import append_whole
-from shoal_base.log_pace import LEFT_OUT, LinePace
+from shoal_base.log_pace import SUPPRESSED, LinePace
 from shoal_base.visible import visible_lines
 
 IN_FILE_ALONE = {"in_file_alone": True}
-"""`extra` of a record that the console has in another form."""
+"""`extra` of a record that the console shows in another form."""
 CHILD_LOG: Final = "log.txt"
-"""Output of a process that we started, in its data directory."""
+"""Output of a child process, in its data directory."""
 LOG_BYTES: Final = 16 << 20
-"""Most bytes of a process's log, with the file before it: days of a busy node. A guess."""
+"""Size limit of a process's log and the previous file together: days of a busy node. A guess."""
 
 
 class BoundedFile:
-    """A file that is appended to, and the one before it: together at most so many bytes.
+    """An append-only file and its predecessor, together of at most `max_bytes`.
 
-    What a full disk does not take is lost and counted; the count stands in the file afterwards.
+    Lines that a full disk refuses are lost and counted; the next line written states the count.
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
-        """Open nothing yet; with `max_bytes` 0 nothing is ever kept."""
+        """Open nothing yet. With `max_bytes` 0 nothing is ever written."""
         self._path = path
         self._half = max_bytes // 2
         self._num_lost = 0
 
     def append(self, data: bytes) -> None:
-        """Add lines; never raises OSError. Longer ones than half the bound are cut."""
+        """Append lines, cut to half of `max_bytes`. Never raises OSError."""
         if not self._half:
             return
         if self._num_lost:
-            data = b"(%d pieces before this could not be written)\n" % self._num_lost + data
+            data = b"(%d writes before this line failed)\n" % self._num_lost + data
         try:
             self._write(data[-self._half :])
         except OSError:
@@ -60,7 +60,7 @@ class BoundedFile:
 
 
 class LogLines(logging.Formatter):
-    """One line a record, with its time; or one JSON object."""
+    """Formats a record as one line with its time, or as one JSON object."""
 
     def __init__(self, who: str, *, as_json: bool = False) -> None:
         super().__init__(f"%(asctime)s %(levelname)s {who}: %(message)s", "%Y-%m-%d %H:%M:%S")
@@ -68,11 +68,11 @@ class LogLines(logging.Formatter):
         self._as_json = as_json
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, without its end."""
+        """Return the line, without a line break."""
         text = super().format(record)
-        num_left_out = getattr(record, LEFT_OUT, 0)
+        num_suppressed = getattr(record, SUPPRESSED, 0)
         if not self._as_json:
-            return f"{text} ({num_left_out} more like it left out)" if num_left_out else text
+            return f"{text} ({num_suppressed} similar lines suppressed)" if num_suppressed else text
         line: dict[str, Any] = {
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
             "level": record.levelname.lower(),
@@ -80,8 +80,8 @@ class LogLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        if num_left_out:
-            line["left_out"] = num_left_out
+        if num_suppressed:
+            line["suppressed"] = num_suppressed
         if record.exc_text:
             line["traceback"] = record.exc_text
         return json.dumps(line)
@@ -97,7 +97,7 @@ class _ToFile(logging.Handler):
 
 
 def log_to_console(level: str, lines: LogLines) -> None:
-    """Log to standard error, so that standard output stays for results and JSON."""
+    """Log to standard error; standard output is for results and JSON."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(lines)
     handler.addFilter(lambda record: not hasattr(record, "in_file_alone"))
@@ -107,7 +107,7 @@ def log_to_console(level: str, lines: LogLines) -> None:
 
 @contextlib.contextmanager
 def log_to_file(path: Path, lines: LogLines) -> Iterator[None]:
-    """Log to a file, too, while the context is open; the traceback that ends a process as well."""
+    """Also log to a file within the context, including an exception that leaves it."""
     file = BoundedFile(path, LOG_BYTES)
     handler = _ToFile(file)
     handler.setFormatter(lines)

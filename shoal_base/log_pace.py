@@ -1,7 +1,7 @@
-"""Limits how many lines of one kind a log takes in a minute, since strangers cause lines.
+"""Limits how many similar lines a log writes per minute, since remote peers can cause log lines.
 
-A kind is the text of a line before names and numbers are put in. Names are free, so a line for each
-name that misbehaves is as many lines as somebody likes, and they push out all others.
+Lines are similar if they have the same format string. Identities are free: with one line for each
+misbehaving identity, an attacker could flood the log and push out all other lines.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from shoal_base.bounded import BoundedDict
 from shoal_base.waits import MINUTE_S
 
 LINES: Final = int(MINUTE_S)  # one a second, as a log that a person reads; a guess
-LEFT_OUT: Final = "num_left_out"
-"""Attribute of a record: lines of its kind that were left out before it."""
+SUPPRESSED: Final = "num_suppressed"
+"""Attribute of a record: similar lines suppressed before it."""
 
 
 @dataclass(slots=True)
 class _Kind:
     since: float
     num: int = 0
-    num_left_out: int = 0
+    num_suppressed: int = 0
 
 
 class LinePace(logging.Filter):
-    """Takes so many lines of a kind; of others it says how many there were, with the next one.
+    """Passes LINES similar lines per minute; the next one then states how many were suppressed.
 
-    Errors always pass: they are our own. So do debug lines, which somebody has asked for.
+    Errors always pass, since they are this program's own faults, and so do debug lines, which are
+    off by default.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -44,13 +45,13 @@ class LinePace(logging.Filter):
             return True
         now = self._clock()
         kind = self._kinds.use((record.name, str(record.msg)), lambda: _Kind(now))
-        num_left_out = 0
+        num_suppressed = 0
         if now - kind.since >= MINUTE_S:
-            num_left_out = kind.num_left_out
-            kind.since, kind.num, kind.num_left_out = now, 0, 0
+            num_suppressed = kind.num_suppressed
+            kind.since, kind.num, kind.num_suppressed = now, 0, 0
         if kind.num >= LINES:
-            kind.num_left_out += 1
+            kind.num_suppressed += 1
             return False
         kind.num += 1
-        setattr(record, LEFT_OUT, num_left_out)
+        setattr(record, SUPPRESSED, num_suppressed)
         return True

@@ -1,9 +1,9 @@
-"""Default folders of nodes: one for each model and choice of tasks, numbered where taken.
+"""Default folders of nodes: one for each model and choice of tasks, numbered if taken.
 
-    .shoal/node, node-2 …            the embedded model and the tasks that nobody has to name
-    .shoal/node-NAMES, -NAMES-2 …    any other: `shoal_settings.default_folder` names it
+    .shoal/node, node-2 …            the default model and tasks
+    .shoal/node-NAMES, -NAMES-2 …    all others; `shoal_settings.default_folder` chooses NAMES
 
-A folder that holds another model's checkpoint is passed over.
+Folders with another model's checkpoint are skipped.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from shoal_base.bounded import FEW
 
 NODE_FOLDER: Final = Path(".shoal/node")
 METRICS_FILE: Final = "metrics.jsonl"
-"""File of a node's folder in which its trainer notes every round."""
+"""File of a node's folder with a line for each of its trainer's rounds."""
 TOY: Final = "tiny"
-"""The model whose folder is not named after it."""
+"""The default model, whose folder does not have its name."""
 
 _MAX_NAME_CHARS = 40  # a path to a socket may have about a hundred
 _CHECKPOINT = re.compile(r"round-(\d+)(?:\.(\d+))?")
 
 
 def folders_for(model: str, base: Path) -> Iterator[Path]:
-    """Yield the numbered folders for a node of a model, the first that is free being its own.
+    """Yield the numbered folders that a node of a model may use; it takes the first free one.
 
     Looks at the checkpoints in them.
     """
@@ -36,7 +36,7 @@ def folders_for(model: str, base: Path) -> Iterator[Path]:
 
 
 def with_names(base: Path, names: Sequence[str]) -> Path:
-    """Return the folder beside `base` that is named after a run's model, tasks or swarm."""
+    """Return the sibling of `base` that is named after a run's model, tasks or swarm."""
     label = "-".join(names)
     if len(label) > _MAX_NAME_CHARS:
         mark = hashlib.sha256(label.encode("utf-8", "surrogatepass")).hexdigest()[:6]
@@ -45,13 +45,13 @@ def with_names(base: Path, names: Sequence[str]) -> Path:
 
 
 def numbered(base: Path) -> Iterator[Path]:
-    """Yield a folder, and beside it those numbered from 2 on."""
+    """Yield a folder, and its siblings numbered from 2."""
     yield base
     yield from (base.with_name(f"{base.name}-{number}") for number in range(2, FEW))
 
 
 def folders_with(file: str, base: Path = NODE_FOLDER) -> list[Path]:
-    """Return the default folders of nodes that hold a file, the plain one first."""
+    """Return the default folders of nodes that have a file, the unnamed one first."""
     own = [base] if (base / file).exists() else []
     return own + sorted(path.parent for path in base.parent.glob(f"{base.name}-*/{file}"))
 
@@ -59,7 +59,7 @@ def folders_with(file: str, base: Path = NODE_FOLDER) -> list[Path]:
 def name_of(model: str) -> str:
     """Return a model's name as part of a folder's: short, safe, the same for the same model.
 
-    A folder is named by its last part, with a mark of the whole path.
+    A model folder's name is its last component, plus a hash of the whole path.
     """
     whole = _as_folder(model)
     is_path, whole = whole is not None, whole or model
@@ -71,7 +71,7 @@ def name_of(model: str) -> str:
 
 
 def _as_folder(model: str) -> str | None:
-    """Return the folder that a model's name is; None where it is no folder's."""
+    """Return a model's name as the path of a folder; None if it is not one."""
     try:
         path = Path(model).expanduser()
         is_file = path.suffix.lower() == ".gguf" and path.is_file()
@@ -83,7 +83,7 @@ def _as_folder(model: str) -> str | None:
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """Return a folder's newest checkpoint by its name; None where there is none."""
+    """Return a folder's newest checkpoint, by name; None if there is none."""
     try:
         names = [(_CHECKPOINT.fullmatch(path.name), path) for path in _checkpoints(folder)]
     except OSError:
@@ -93,7 +93,7 @@ def newest_checkpoint(folder: Path) -> Path | None:
 
 
 def model_in(folder: Path) -> str | None:
-    """Return the model of a folder's newest checkpoint; None where there is none to be read."""
+    """Return the model of a folder's newest checkpoint; None if none is readable."""
     name = _state_in(folder).get("model_name")
     return None if name is None else str(name)
 

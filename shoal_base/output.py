@@ -1,11 +1,11 @@
-"""Standard output and error that may go away: a closed pipe, a lost terminal, one that is stopped.
+"""Standard streams whose reader may vanish: a closed pipe, a closed terminal, or a stopped one.
 
     a command that prints   its reader goes ─▶ `NoReader` ends it, quietly, with SIGPIPE's code
     a process that serves   print ─▶ bounded queue ─▶ a thread ─▶ descriptor
                             gone: dropped from then on · stopped (Ctrl-S): dropped beyond a bound
 
-Call `end_with_the_reader` first of all in a command, `outlive_the_terminal` in one that goes on for
-hours. Both leave streams alone that somebody else has put in the place of the process's own.
+Call `end_with_the_reader` at the start of a command, or `outlive_the_terminal` in one that runs for
+hours. Neither changes streams that other code has replaced.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ if TYPE_CHECKING:
 EXIT_NO_READER: Final = 128 + signal.SIGPIPE
 """Exit code that shells give for a program that SIGPIPE ended."""
 MAX_WAITING_BYTES: Final = 4 * PIECE_BYTES
-"""Output that waits for a terminal or pipe which takes none; what comes beyond it is dropped."""
+"""Most bytes queued for a terminal or pipe that does not read; further output is dropped."""
 _STANDARD = (0, 1, 2)
 
 
 class NoReader(SystemExit):
-    """Raised when a pipe's other end, or the terminal, is gone for good."""
+    """Raised when a pipe's reader, or the terminal, has gone."""
 
 
 class _Outlet(io.RawIOBase):
-    """A descriptor that is written to. It loses what cannot be written, and goes on."""
+    """Writes to a descriptor, and drops output that cannot be written."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
         self._descriptor = descriptor
         self.lost = False
-        """True once nothing that is written arrives any more."""
+        """True once output no longer arrives."""
 
     def writable(self) -> bool:
         return True
@@ -60,7 +60,7 @@ class _Outlet(io.RawIOBase):
         return os.isatty(self._descriptor)
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Write all, or lose it where nobody takes it."""
+        """Write all of `data`, or drop it if there is no reader."""
         raw = bytes(data)
         if not self.lost:
             try:
@@ -71,10 +71,10 @@ class _Outlet(io.RawIOBase):
         return len(raw)
 
     def drain(self, seconds: float) -> None:
-        """Wait until all has arrived, at most so long."""
+        """Wait at most `seconds` until all output has been written."""
 
     def _failed(self, error: OSError) -> None:
-        """Tell nobody: who should hear of it is not there."""
+        """Ignore the error: its reader is the one that has gone."""
 
     def _write_all(self, data: bytes) -> None:
         """Write to the descriptor, however long that takes. Raises OSError."""
@@ -82,13 +82,13 @@ class _Outlet(io.RawIOBase):
         while left:
             try:
                 left = left[os.write(self._descriptor, left) :]
-            except BlockingIOError:  # somebody who shares it has made it so
+            except BlockingIOError:  # a process that shares it has made it non-blocking
                 waiting = select.poll()
                 waiting.register(self._descriptor, select.POLLOUT)
                 waiting.poll()
 
     def _lose(self) -> None:
-        """Drop what comes; children and C libraries write nowhere, too."""
+        """Drop further output, also that of children and C libraries."""
         self.lost = True
         with contextlib.suppress(OSError):
             null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
@@ -97,11 +97,11 @@ class _Outlet(io.RawIOBase):
 
 
 class _EndsWithReader(_Outlet):
-    """Ends the process when nobody reads any more."""
+    """Ends the process when the reader has gone."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor)
-        # Asked now: what is lost leads to the null device, which is one, too.
+        # Checked now: once output is dropped, the descriptor is the null device, also a device.
         self._is_device = stat.S_ISCHR(os.fstat(descriptor).st_mode)
 
     def _failed(self, error: OSError) -> None:
@@ -111,14 +111,14 @@ class _EndsWithReader(_Outlet):
 
 
 class _Queued(_Outlet):
-    """Hands over to a thread, so that a terminal which takes nothing holds nobody up."""
+    """Writes in a thread, so that a terminal that does not read blocks no caller."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor)
         self._changed = threading.Condition()
         self._waiting: deque[bytes] = deque()
         self._num_bytes = 0
-        """Bytes that wait, and those being written."""
+        """Bytes queued or being written."""
         self._thread: threading.Thread | None = None
 
     def write(self, data: ReadableBuffer, /) -> int:
@@ -136,7 +136,7 @@ class _Queued(_Outlet):
             self._changed.wait_for(lambda: self.lost or not self._num_bytes, seconds)
 
     def _start(self) -> None:
-        """Have a thread; a process that was forked has none at first."""
+        """Start the thread if it is not running: a forked process has none."""
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._pass_on, name="output", daemon=True)
             self._thread.start()
@@ -161,21 +161,21 @@ class _Queued(_Outlet):
 
 
 _outlets: dict[str, _Outlet] = {}
-"""The process's own, by the name of their stream in `sys`."""
+"""This process's outlets, by the name of their stream in `sys`."""
 
 
 def end_with_the_reader() -> None:
-    """Make output to a reader that has gone, as with ``| head -1``, a quiet end of the process."""
+    """End the process quietly when its reader has gone, as with ``| head -1``."""
     _fill_standard_descriptors()
     _install("stdout", 1, _EndsWithReader)
     _install("stderr", 2, _Outlet)
 
 
 def outlive_the_terminal(on_hangup: Callable[[], None] = lambda: None) -> None:
-    """Go on without standard output and error once they are gone.
+    """Continue without standard output and error once they are closed.
 
-    A terminal that closes (SIGHUP) ends nothing any more; `on_hangup` is called then, in a thread,
-    so that it may log. A process that ignores hangups already (nohup) goes on doing so.
+    A closed terminal (SIGHUP) no longer ends the process; instead `on_hangup` is called, in a
+    thread, so that it may log. A process that already ignores hangups (nohup) continues to do so.
     """
     _fill_standard_descriptors()
     _install("stdout", 1, _Queued)
@@ -187,7 +187,7 @@ def outlive_the_terminal(on_hangup: Callable[[], None] = lambda: None) -> None:
 
 
 def flush_output() -> None:
-    """Hand over what is buffered; in a command this is where it learns that its reader is gone."""
+    """Flush buffered output. A command may find here that its reader has gone."""
     for name in _outlets:
         stream: TextIO | None = getattr(sys, name)
         if stream is not None:
@@ -195,7 +195,7 @@ def flush_output() -> None:
 
 
 def _in_thread(call: Callable[[], None]) -> None:
-    """Outside a signal handler, which may have interrupted who holds a lock of the log."""
+    """Run `call` outside the signal handler, which may have interrupted a holder of a log lock."""
     threading.Thread(target=call, name="hangup", daemon=True).start()
 
 
@@ -219,7 +219,7 @@ def _install(name: str, descriptor: int, kind: type[_Outlet]) -> None:
 
 
 def drain_output() -> None:
-    """Wait until what was said has arrived, a second at most for each stream."""
+    """Wait until all output has been written, at most a second for each stream."""
     with contextlib.suppress(OSError, ValueError, SystemExit):
         flush_output()
     for outlet in _outlets.values():
@@ -227,9 +227,9 @@ def drain_output() -> None:
 
 
 def _fill_standard_descriptors() -> None:
-    """Open the null device where a standard descriptor is closed.
+    """Open the null device for each closed standard descriptor.
 
-    The next file that is opened would have its number, and what is printed would go into it.
+    Otherwise the next opened file would get its number, and receive printed output.
     """
     for descriptor in _STANDARD:
         try:

@@ -1,7 +1,7 @@
-"""A data directory is its user's alone: what is written into it, and what stands in it already.
+"""Makes a data directory accessible to its user only, existing files included.
 
-Answers, peers' addresses and weights are nobody else's on this machine. The identity is not mended
-here: a key that others could read may have been read.
+Other users of the machine must not read completions, peers' addresses and weights. The identity key
+is not repaired here: a key that others could read may already have been read.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from pathlib import Path
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _MARKS = ("identity.key", "lock", "trainer.lock")
-"""One of these stands in every folder that a peer or trainer has used."""
+"""Every folder that a peer or trainer has used has one of these files."""
 _WRITTEN = (
     *("lock", "trainer.lock", "addresses", "manifest.bin", "started-over"),
     *("*.db", "*.db-wal", "*.db-shm", "*.json", "*.json.*", "*.jsonl", "*.jsonl.*"),
     *("*.log", "*.log.*", "log.txt", "log.txt.*"),
     *("checkpoints", "tensorboard", "earlier-*"),
 )
-"""Names of files and folders; a folder covers all that is below it."""
+"""Names of files and folders; a folder includes everything below it."""
 
 
 @contextmanager
 def private(folder: Path) -> Iterator[None]:
-    """Mend a folder's permissions, and write nothing that others may read while this is open.
+    """Restrict a folder's permissions, and those of all files written within the context.
 
-    A folder that is there and holds other things is left as it is, but for what we wrote.
+    In an existing folder with other contents, only files written by shoal are changed.
     """
     with suppress(OSError):
-        _mend(folder)
+        _restrict_all(folder)
     before = os.umask(_OTHERS)
     try:
         yield
@@ -39,7 +39,7 @@ def private(folder: Path) -> Iterator[None]:
         os.umask(before)
 
 
-def _mend(folder: Path) -> None:
+def _restrict_all(folder: Path) -> None:
     names = {entry.name for entry in folder.iterdir()}
     ours = names.intersection(_MARKS)
     if ours or not names:
@@ -52,7 +52,7 @@ def _mend(folder: Path) -> None:
 
 
 def _close(path: Path) -> None:
-    """Take what others may do off a file or folder; links and shared folders stay."""
+    """Remove other users' permissions from a file or folder, except links and shared folders."""
     with suppress(OSError):
         mode = path.lstat().st_mode
         plain = stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and not mode & stat.S_ISVTX)

@@ -1,4 +1,4 @@
-"""A terminal for `rich` on which text only stands: no markup in it, and nothing in it acts."""
+"""A `rich` console that prints untrusted text literally: no markup, no control characters."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ Part = str | tuple[str, str]
 
 
 class Terminal(Console):
-    """A console. A string given to it, a table's cell among them, is text of one line.
+    """A console on which every string, also a table's cell, is plain text of one line.
 
-    Styles come from `styled` or from a `style`, never out of a text.
+    Styles come from `styled` or a `style`, never from the text itself.
     """
 
     def __init__(self, **how: Any) -> None:
-        """`how` are rich's, but for what would read more into a text than stands there."""
+        """`how` are rich's options, except those that interpret text."""
         super().__init__(**how, markup=False, emoji=False, highlight=False)
-        self.soft_wrap = not self.is_terminal  # in a pipe no line is broken: grep has it whole
+        self.soft_wrap = not self.is_terminal  # a pipe gets whole lines, for grep
 
     def print_lines(self, text: str, *, head: str = "") -> None:
-        """Print a text as it stands, broken at its own ends of line; `head` begins the first."""
+        """Print a text with its own line breaks; `head` precedes the first line."""
         for number, line in enumerate(text.split("\n")):
             self.print(line if number else f"{head}{line}", soft_wrap=True)
 
     def render_str(self, text: str, **how: Any) -> Text:
-        """Return a string as what it is."""
+        """Return a string as plain text."""
         plain = {"markup": False, "emoji": False, "highlight": False, "highlighter": None}
         return super().render_str(visible(text), **{**how, **plain})
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Yield what is to be written; here nothing passes that came another way."""
+        """Yield the segments to write; also escapes text that did not come through `render_str`."""
         segments = map(_without_effect, super().render(renderable, options))
         yield from segments if self.is_terminal else _without_ends(segments)
 
 
 def styled(*parts: Part) -> Text:
-    """Return text whose parts are in their styles; each is made visible."""
+    """Return text of styled parts, each with control characters escaped."""
     text = Text()
     for part in parts:
         words, style = (part, "") if isinstance(part, str) else part
@@ -60,7 +60,7 @@ def _without_effect(segment: Segment) -> Segment:
 
 
 def _without_ends(segments: Iterable[Segment]) -> Iterator[Segment]:
-    """Yield the same without the blanks at the end of a line, which rich fills up to its width."""
+    """Yield the segments without trailing blanks, with which rich pads lines to its width."""
     blanks = ""
     for segment in segments:
         if segment.control or segment.text == "\n":
@@ -73,7 +73,7 @@ def _without_ends(segments: Iterable[Segment]) -> Iterator[Segment]:
         if kept:
             yield Segment(kept, segment.style)
     if blanks:
-        yield Segment(blanks)  # of a line that goes on, as a prompt's
+        yield Segment(blanks)  # of a line that continues, such as a prompt
 
 
 def _inert(text: str) -> str:

@@ -1,14 +1,14 @@
-r"""Text that only stands: what others wrote, as a terminal, a log or a page may show it. Pure.
+r"""Escapes untrusted text for a terminal, a log or a page. Pure.
 
-A completion, a model's name or an error's text is whatever its author sent. Characters in it that
-act on what shows them (move the cursor, clear the screen, turn the direction of writing, hide, or
-lie on their neighbours) are written out by their number as Python writes them: ``\x1b``, ``\n``,
-``\u202e``. All others stay, so that text in any script can be read.
+A completion, a model's name or an error's text is untrusted. Characters that affect the display
+(move the cursor, clear the screen, reverse the writing direction, are invisible, or overlap their
+neighbours) are escaped as in Python: ``\x1b``, ``\n``, ``\u202e``. All others stay, so that text in
+any script is readable.
 
     visible("a\x1b[2Jb") == r"a\x1b[2Jb"      visible_name("tiny ") == r"tiny\x20"
 
-It stands below the contract between peers because task files and the errors of a model hub are
-strangers' text, too.
+It is below the wire protocol in the layers, because task files and a model hub's errors are
+untrusted, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final
 from shoal_base.bounded import LINE_CHARS
 
 _MOST_MARKS: Final = 4
-"""Marks on one letter: no script needs more, and a pile of them runs over other lines."""
+"""Most combining marks on one letter: no script needs more, and a stack overlaps other lines."""
 
 _UNSEEN: Final = frozenset(
     chr(point)
@@ -38,52 +38,50 @@ _UNSEEN: Final = frozenset(
     )
     for point in range(first, last + 1)
 )
-"""Characters that Python calls printable and nobody sees: Unicode's default-ignorable, a blank."""
+"""Characters that are printable for Python but invisible: Unicode's default-ignorable, a blank."""
 
 _PLAIN: Final = re.compile(r"[!-\[\]-~]*")
 """Printable ASCII without space and backslash."""
 
 _RIGHT_TO_LEFT: Final = frozenset({"R", "AL", "AN"})
-"""Bidirectional classes that turn round what stands beside them."""
+"""Bidirectional classes that reorder neighbouring text."""
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what an error says, cut where it is very long; else its kind."""
+    """Return the first line of an error's message, shortened; its type's name if it has none."""
     lines = str(error).strip().splitlines()
     return lines[0][:LINE_CHARS] if lines else type(error).__name__
 
 
 def acts(character: str) -> bool:
-    """Return whether a character does anything but stand in its place.
+    """Return whether a character affects the display beyond its own place.
 
-    So do those of Unicode's categories of controls, formats (the bidirectional and zero-width ones
-    among them), surrogates, private and unassigned ones, separators but for the space, and those
-    that cannot be seen.
+    True for Unicode's controls, formats (bidirectional and zero-width ones among them), surrogates,
+    private and unassigned characters, separators except the space, and invisible characters.
     """
     return not character.isprintable() or character in _UNSEEN
 
 
 def visible(text: str) -> str:
-    r"""Return `text` in one line in which no character acts.
+    r"""Return `text` as one line with all such characters escaped.
 
-    The same again changes nothing. Two texts look the same where one spells out what the other
-    holds (``\x1b`` typed, and an escape); where that matters, see `visible_name`.
+    It is idempotent. A text with an escape character looks like one with the four characters
+    ``\x1b``; if that matters, use `visible_name`.
     """
     return text if text.isascii() and text.isprintable() else _written(text, also=())
 
 
 def visible_lines(text: str) -> list[str]:
-    """Return the lines of `text`, broken at line feeds alone, each made visible."""
+    """Return the lines of `text`, split at line feeds only, each escaped."""
     return [visible(line) for line in text.split("\n")]
 
 
 def visible_name(name: str) -> str:
-    r"""Return a name as it can stand beside others: those that differ are shown differently.
+    r"""Return a name for display next to other names: names that differ are shown differently.
 
-    Beyond `visible`, a backslash is a number, too, and so is a space that cannot be seen to be
-    there or to be one. So are letters that are written from right to left: on a terminal that
-    reorders text they would change the places of the columns beside them. Letters of different
-    scripts that look alike stay. To be applied once.
+    In addition to `visible`, it escapes backslashes, spaces that are leading, trailing or
+    repeated, and right-to-left letters, which would reorder neighbouring columns on some
+    terminals. Letters of different scripts that look alike stay. Apply it only once.
     """
     if _PLAIN.fullmatch(name):
         return name
@@ -91,15 +89,15 @@ def visible_name(name: str) -> str:
 
 
 def numbered(character: str) -> str:
-    r"""Return a character's number as Python writes it, from ``\x00`` to ``\U0010ffff``."""
+    r"""Return a character's escape as in Python, from ``\x00`` to ``\U0010ffff``."""
     written = character.encode("unicode_escape").decode("ascii")
     return written if len(written) > 2 or ord(character) < 32 else f"\\x{ord(character):02x}"
 
 
 def _written(text: str, *, also: Collection[int]) -> str:
-    """Return `text` with numbers for what acts, and for the characters at the places `also`."""
+    """Escape the characters that `acts` names, and those at the places `also`."""
     shown: list[str] = []
-    num_marks = _MOST_MARKS  # a mark at the start would sit on what stands before the text
+    num_marks = _MOST_MARKS  # a mark at the start would combine with the text before
     for place, character in enumerate(text):
         if acts(character) or place in also:
             num_marks = _MOST_MARKS
@@ -112,7 +110,7 @@ def _written(text: str, *, also: Collection[int]) -> str:
 
 
 def _misleads(name: str, place: int) -> bool:
-    """Return whether a name's character is not what it seems, or moves what stands beside it."""
+    """Return whether a name's character is ambiguous, or reorders its neighbours."""
     character = name[place]
     if character == " ":
         return place in (0, len(name) - 1) or name[place - 1] == " "

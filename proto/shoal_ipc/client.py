@@ -68,7 +68,7 @@ class Ticket:
 
     request_id: int
     deadline: float
-    """When the reply is due, by `time.monotonic`."""
+    """The time at which the reply is due, by `time.monotonic`."""
 
 
 @dataclass(slots=True)

@@ -40,7 +40,7 @@ _WallMs = Annotated[int, within(0, _MAX_MS - 1, "time of a record")]
 
 
 class Mode(StrEnum):
-    """How a policy trains, as it reports itself."""
+    """A policy's way of training, as it reports itself."""
 
     SWARM = "swarm"
     """Also trains on groups of other nodes."""

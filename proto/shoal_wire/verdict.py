@@ -55,7 +55,7 @@ class ReasonRow:
     message: str
     """The reason as text for the node's owner."""
     remedy: str
-    """What the node's owner can do."""
+    """The remedy, for the node's owner."""
     heavy: bool = False
     """A reject that no honest software can cause; it counts five times as much."""
     signer_alone: bool = False

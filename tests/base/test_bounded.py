@@ -13,7 +13,7 @@ VALUES = st.integers()
 
 
 def test_a_bound_below_nothing_is_none() -> None:
-    with pytest.raises(ValueError, match="no bound"):
+    with pytest.raises(ValueError, match="at least 0"):
         BoundedDict(-1)
 
 

@@ -63,7 +63,7 @@ def test_what_a_full_disk_does_not_take_is_counted(
         file.append(b"lost too\n")
     file.append(b"last\n")
     text = (tmp_path / "a.log").read_text()
-    assert text == "first\n(2 pieces before this could not be written)\nlast\n"
+    assert text == "first\n(2 writes before this line failed)\nlast\n"
 
 
 def test_every_line_has_its_time(tmp_path: Path, log: logging.Logger) -> None:

@@ -45,10 +45,14 @@ def test_how_many_there_were_stands_at_the_next_one() -> None:
         log.say("%s is cut off", "name")
         log.say("%s is cut off", "name")
         if as_json:
-            assert [json.loads(line).get("left_out") for line in log.lines[-3:]] == [None, 7, None]
+            assert [json.loads(line).get("suppressed") for line in log.lines[-3:]] == [
+                None,
+                7,
+                None,
+            ]
         else:
             ends = [line.partition("name is cut off")[2] for line in log.lines[-3:]]
-            assert ends == ["", " (7 more like it left out)", ""]
+            assert ends == ["", " (7 similar lines suppressed)", ""]
 
 
 def test_errors_and_what_was_asked_for_always_pass() -> None:

@@ -21,7 +21,7 @@ class Finding:
     state: State = "warn"
     message: str = ""
     remedy: str = ""
-    """What to do; empty if there is nothing to do."""
+    """The remedy; empty if there is nothing to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class BootstrapSeen:
     """One round trip; None if it is not connected or did not answer."""
     error: str = ""
     remedy: str = ""
-    """What to do; empty where no remedy is certain."""
+    """The remedy; empty if none is certain."""
     full_backoff_s: float | None = None
     """Seconds until this node dials it again, after it disconnected for lack of a slot; else None.
     """
@@ -107,7 +107,7 @@ class Facts:
     mesh_low: int = 0
     """Mesh size below which gossip grafts."""
     clock_limit_ms: int = 0
-    """How far in the future a batch may be dated before other nodes refuse it."""
+    """Most milliseconds by which a batch may be dated ahead; other nodes refuse it beyond that."""
     uses_external_groups: bool = False
     """True if the trainer is to train on groups of other nodes."""
     trainer_error: str = ""

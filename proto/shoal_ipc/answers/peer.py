@@ -181,7 +181,7 @@ class RefusedCount:
     message: str = ""
     """The reason in words."""
     remedy: str = ""
-    """What the node's owner can do."""
+    """The remedy, for the node's owner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +213,7 @@ class Refusals(Versioned):
 
 Whose = Literal["self", "bootstrap", "relay"]
 Scope = Literal["public", "private", "loopback"]
-"""Who can dial an address: every peer, its private network, this machine."""
+"""The range of an address: every peer, its private network, or this machine can dial it."""
 Tried = Literal["reached", "untried", "failed"]
 """The result of dialling an address, the best first."""
 
