@@ -69,8 +69,8 @@ class Colour(StrEnum):
 
 
 @pytest.mark.parametrize("kind", [Colour, int | None, dict], ids=str)
-def test_a_type_of_which_nobody_said_how_it_travels_is_refused(kind: object) -> None:
-    with pytest.raises(TypeError, match="nobody has told"):
+def test_a_type_without_a_conversion_is_refused(kind: object) -> None:
+    with pytest.raises(TypeError, match="no conversion is defined"):
         Wires().of(kind)
     assert Wires({kind: Wire()}).of(kind) == Wire()
 
