@@ -65,5 +65,5 @@ def test_a_round_that_is_not_finite_has_learnt_nothing(node: NodeThread, link: N
 
 def test_every_word_has_its_sentence() -> None:
     assert set(SKIP_REASON_TEXTS) == set(SkipReason)
-    assert skip_reason_text("duplicate") == "a copy of what was trained on"
+    assert skip_reason_text("duplicate") == "a copy of a group that was trained on"
     assert skip_reason_text("of another version") == skip_reason_text("") == ""
