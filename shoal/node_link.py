@@ -12,7 +12,7 @@ from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
 from shoal_p2p.data_dir import why_silent
 from shoal_settings.exits import EXIT_FAILED, EXIT_NO_NODE, fail
-from shoal_tasks.run_memory import noted_task_files
+from shoal_tasks.run_memory import saved_task_files
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.swarm import specs_of
 from shoal_wire.bundles import bundles
@@ -83,7 +83,7 @@ def open_link(command: str, data_dir: Path) -> OpenNode:
         raise fail(command, f"no node answers in {data_dir}; {start}", EXIT_NO_NODE)
     manifest = decode_manifest(client.manifest)
     try:
-        families = specs_of(manifest, noted_task_files(data_dir))
+        families = specs_of(manifest, saved_task_files(data_dir))
     except ManifestError as error:
         raise fail(command, str(error)) from None
     return OpenNode(command=command, client=client, manifest=manifest, families=families)

@@ -17,7 +17,7 @@ FULL_SCORE: Final = 0.999
 GARBAGE_SCORE: Final = 0.05
 """reasoning_gym's scorers give up to this score to any text; it counts as 0."""
 
-CUT_SHARE: Final = 0.5
+TRUNCATED_SHARE: Final = 0.5
 """Fraction of its reward that a truncated completion earns. In full, it would not teach to stop."""
 
 _OPEN: Final = "<answer>"
@@ -51,7 +51,7 @@ def extract_answer(
     return answer if answer and len(answer) <= MAX_ANSWER_CHARS else None
 
 
-def unread_spans(text: str, *, tagged: bool) -> tuple[tuple[int, int], ...]:
+def unscored_spans(text: str, *, tagged: bool) -> tuple[tuple[int, int], ...]:
     """Return the character ranges of a completion that its verifier ignores, in order.
 
     For a plain answer, that is the white space around it. For a tagged one, it is the text before
@@ -90,13 +90,13 @@ def to_reward(
     """Map a verifier's score to a reward in [0, 1].
 
     Plain answers are correct or wrong. Tagged ones keep partial scores, as in SAPO section 4 ("1 or
-    0, rarely partial"), above the score of arbitrary text, and earn `CUT_SHARE` of it if the
+    0, rarely partial"), above the score of arbitrary text, and earn `TRUNCATED_SHARE` of it if the
     completion was truncated. A score that is not a number in [0, 1] counts as 0: some formulas
     exceed 1 on answers that are far off.
     """
     if not isinstance(score, int | float) or not math.isfinite(score) or score > 1.0 + 1e-6:
         return 0.0
-    share = 1.0 if finish_reason is FinishReason.STOP else CUT_SHARE
+    share = 1.0 if finish_reason is FinishReason.STOP else TRUNCATED_SHARE
     if score >= FULL_SCORE:
         return share
     if answer_format is AnswerFormat.PLAIN or score <= GARBAGE_SCORE:
@@ -107,6 +107,6 @@ def to_reward(
 def python_reward(share: float, finish_reason: FinishReason) -> float:
     """Return the reward of a completion to which the user's function gave `share`, 0 to 1.
 
-    A truncated completion earns `CUT_SHARE` of it, as in `to_reward`.
+    A truncated completion earns `TRUNCATED_SHARE` of it, as in `to_reward`.
     """
-    return share if finish_reason is FinishReason.STOP else share * CUT_SHARE
+    return share if finish_reason is FinishReason.STOP else share * TRUNCATED_SHARE

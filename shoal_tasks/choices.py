@@ -18,12 +18,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from shoal_tasks.columns import unpacked
+from shoal_tasks.columns import unpack
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.spec import JsonValue
 
 LETTERS: Final = string.ascii_uppercase
-ASKED: Final = "Answer with the letter of the right choice."
+CHOICE_INSTRUCTION: Final = "Answer with the letter of the right choice."
 """Shown below the choices."""
 
 _DIGITS: Final = 4
@@ -170,7 +170,7 @@ class Choices:
 
 def _read(value: JsonValue) -> tuple[list[JsonValue], list[str]]:
     """Return the texts and labels of one value."""
-    value = unpacked(value)
+    value = unpack(value)
     if isinstance(value, str):
         return _of_text(value), []
     if isinstance(value, list):

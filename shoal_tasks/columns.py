@@ -44,7 +44,7 @@ def has_column(columns: Mapping[str, JsonValue], name: str) -> bool:
 
 def _inside(value: JsonValue, parts: list[str]) -> JsonValue:
     name = ".".join(parts)
-    found = unpacked(value)
+    found = unpack(value)
     if isinstance(found, dict):
         return find_column(found, name)
     if isinstance(found, list):
@@ -56,7 +56,7 @@ def _inside(value: JsonValue, parts: list[str]) -> JsonValue:
     raise KeyError(name)
 
 
-def unpacked(value: JsonValue) -> JsonValue:
+def unpack(value: JsonValue) -> JsonValue:
     """Parse an object or list in a text, as JSON or Python notation; otherwise return the value.
 
     Text tables can hold objects only in this way, and scripts write both notations.
@@ -76,11 +76,11 @@ def unpacked(value: JsonValue) -> JsonValue:
     return found if isinstance(found, dict | list) else value
 
 
-def names_of(columns: Mapping[str, JsonValue], depth: int = _MAX_NESTED) -> Iterator[str]:
+def iter_names(columns: Mapping[str, JsonValue], depth: int = _MAX_NESTED) -> Iterator[str]:
     """Yield the names of a row's values; for an object, the dotted names of its fields."""
     for name, value in columns.items():
         if isinstance(value, dict) and value and depth:
-            for inner in names_of(value, depth - 1):
+            for inner in iter_names(value, depth - 1):
                 yield f"{name}.{inner}"
         else:
             yield name
@@ -88,6 +88,6 @@ def names_of(columns: Mapping[str, JsonValue], depth: int = _MAX_NESTED) -> Iter
 
 def listed_names(columns: Mapping[str, JsonValue]) -> str:
     """Return the names of a row's values for a message."""
-    names = list(map(repr, names_of(columns)))
+    names = list(map(repr, iter_names(columns)))
     more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
     return ", ".join(names[:_SHOWN_NAMES]) + more

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from shoal_tasks.columns import unpacked
+from shoal_tasks.columns import unpack
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.json_values import describe
 from shoal_tasks.spec import JsonValue
@@ -51,7 +51,7 @@ def is_conversation(value: JsonValue) -> bool:
     return _turns_in(value) is not None
 
 
-def conversation_of(value: JsonValue) -> Conversation | None:
+def parse_conversation(value: JsonValue) -> Conversation | None:
     """Parse the exchange in a value; None if it is not a conversation.
 
     Raises `FamilyError`: it has more than one question, or a turn is not text. The message has no
@@ -87,10 +87,10 @@ def conversation_of(value: JsonValue) -> Conversation | None:
 
 
 def _turns_in(value: JsonValue) -> list[dict[str, JsonValue]] | None:
-    found = unpacked(value)
+    found = unpack(value)
     if isinstance(found, dict):
         inner = [found[key] for key in _WRAPPERS if key in found]
-        found = unpacked(inner[0]) if inner else [found] if _is_turn(found) else None
+        found = unpack(inner[0]) if inner else [found] if _is_turn(found) else None
     if not isinstance(found, list) or not found:
         return None
     turns = [one for one in found if isinstance(one, dict) and _is_turn(one)]

@@ -44,9 +44,10 @@ class WorkerProtocolError(TaskError):
 class ServerUnavailable(WorkerUnavailable):
     """The operator's OpenEnv server or judge cannot be used now; one line says why."""
 
-    def __init__(self, why: str, lane: str = "", *, was_asked: bool = True) -> None:
-        """`lane` is its `FamilySpec.lane`, set by a client of the worker; `was_asked` is False if
-        that client did not try, because it was unavailable shortly before."""
+    def __init__(self, why: str, worker_key: str = "", *, was_contacted: bool = True) -> None:
+        """`worker_key` is its `FamilySpec.worker_key`, set by a client of the worker;
+        `was_contacted` is False if that client did not try, because it was unavailable shortly
+        before."""
         super().__init__(why)
-        self.lane = lane
-        self.was_asked = was_asked
+        self.worker_key = worker_key
+        self.was_contacted = was_contacted

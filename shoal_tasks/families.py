@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from shoal_tasks.builtin_games import HigherLower
 from shoal_tasks.generators import ALLOWED_GENERATORS
-from shoal_tasks.own_games import HigherLower
 from shoal_tasks.spec import (
+    BUILTIN_GAME,
     ENVIRONMENT,
-    OWN_GAME,
     ROWS_GENERATOR,
     AnswerFormat,
     FamilySpec,
@@ -66,7 +66,7 @@ CHAT_1: Final = _families("chat-1", weight=6.0)
 GAMES_1: Final = (
     environment(
         "higher_lower",
-        OWN_GAME,
+        BUILTIN_GAME,
         {"game": "higher-lower", "max_turns": HigherLower.GUESSES, "reward_range": [0, 1]},
     ),
 )

@@ -80,7 +80,7 @@ def candidates(spec: FamilySpec, answers: Iterable[str]) -> list[str]:
     return list(dict.fromkeys([*found, *_DEGENERATE.get(spec.generator, ())]))
 
 
-def floor_of(
+def best_floor(
     spec: FamilySpec,
     questions: Sequence[str],
     right: Iterable[str],

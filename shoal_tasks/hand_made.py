@@ -63,7 +63,9 @@ def read_groups(
     ]
     try:
         made = iter(
-            worker.asked([row.task for row in rows if isinstance(row.task, TaskCoordinates)])
+            worker.questions_and_splits(
+                [row.task for row in rows if isinstance(row.task, TaskCoordinates)]
+            )
         )
     except GenerationError as error:
         line = next(row.line for row in rows if row.task == error.task)
@@ -175,9 +177,9 @@ def _task(row: _Parsed, known: Mapping[str, FamilySpec], made: Iterator[tuple[st
             f"line {row.line}: the eighth of all questions that this one belongs to, by its "
             "text, is reserved for evaluation; publish another, or reword it"
         )
-    if part is Split.LEFT_OUT:
+    if part is Split.UNUSED:
         raise RowError(f"line {row.line}: this question is not used for training; publish another")
-    if part is Split.AWAY:
+    if part is Split.UNAVAILABLE:
         raise RowError(
             f"line {row.line}: the OpenEnv server of its family is unavailable; try again later"
         )

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from shoal_tasks.answers import MAX_ANSWER_CHARS
-from shoal_tasks.choices import ASKED, ChoiceError, ChoiceKeys
-from shoal_tasks.columns import find_column, has_column, listed_names, names_of
-from shoal_tasks.conversations import Conversation, conversation_of, is_conversation
+from shoal_tasks.choices import CHOICE_INSTRUCTION, ChoiceError, ChoiceKeys
+from shoal_tasks.columns import find_column, has_column, iter_names, listed_names
+from shoal_tasks.conversations import Conversation, is_conversation, parse_conversation
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.json_values import Record, as_json, describe, number_text
 from shoal_tasks.spec import JsonValue, canonical_json
@@ -138,7 +138,7 @@ class RowShaper:
         self._aliases: set[str] = set()
         if keys.prompt:
             looked_at = [_columns(record) for record in first[:_LOOKED_AT_ROWS]]
-            names = list(dict.fromkeys(name for one in looked_at for name in names_of(one)))
+            names = list(dict.fromkeys(name for one in looked_at for name in iter_names(one)))
             self._template = Template.of(
                 keys.prompt,
                 lambda name: (
@@ -214,7 +214,7 @@ class RowShaper:
         places = () if self._template is None else self._template.placeholders
         if any(one.column == CHOICES for one in places):
             return question
-        return f"{question.rstrip()}\n\n{columns[CHOICES]}\n{ASKED}"
+        return f"{question.rstrip()}\n\n{columns[CHOICES]}\n{CHOICE_INSTRUCTION}"
 
     def _question(
         self, columns: Mapping[str, JsonValue], place: str
@@ -229,7 +229,7 @@ class RowShaper:
         spoken = []
         for name, value in zip(shown, values, strict=True):
             try:
-                found = conversation_of(value)
+                found = parse_conversation(value)
             except FamilyError as error:
                 raise RowError(f"{place}: {name} {error}", f"conversation {error}") from None
             if found is not None:
@@ -259,7 +259,7 @@ class RowShaper:
         self._num_unused_turns += said is not None
         value = find_column(columns, keys.answer)
         try:
-            turns = conversation_of(value)
+            turns = parse_conversation(value)
         except FamilyError as error:
             raise RowError(f"{place}: {keys.answer} {error}", f"conversation {error}") from None
         if turns is not None and turns.answer:

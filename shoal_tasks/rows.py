@@ -87,19 +87,19 @@ def check_file(spec: FamilySpec, data: bytes, path: str, digest: object) -> None
         raise FamilyError(f"family {spec.name!r}: {path} is not the swarm's file")
 
 
-def worked_beside(path: Path) -> Path:
+def worked_answers_path(path: Path) -> Path:
     """Return the path of a rows file's worked answers, which `answer_after` removed."""
     return path.with_suffix(".worked.json")
 
 
-def read_worked(spec: FamilySpec) -> dict[str, str]:
+def read_worked_answers(spec: FamilySpec) -> dict[str, str]:
     """Return the worked answers of some rows, by question; empty if none are known.
 
     They only show a model how answers are written. They are not part of the family's digest, and a
     damaged file loses nothing else.
     """
     try:
-        found = json.loads(worked_beside(Path(spec.path)).read_bytes()) if spec.path else {}
+        found = json.loads(worked_answers_path(Path(spec.path)).read_bytes()) if spec.path else {}
     except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(found, dict) or not all(isinstance(one, str) for one in found.values()):

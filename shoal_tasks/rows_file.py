@@ -19,7 +19,7 @@ from typing import Final
 
 from shoal_base.cache_folder import cache_folder
 from shoal_base.files import write_atomically
-from shoal_tasks.converted import conversion_path, read_conversion, write_conversion
+from shoal_tasks.conversion_cache import conversion_path, read_conversion, write_conversion
 from shoal_tasks.data_files import (
     HUB,
     MAX_FILE_BYTES,
@@ -45,7 +45,7 @@ from shoal_tasks.row_shapes import (
     RowShaper,
     ShapedRow,
 )
-from shoal_tasks.rows import FIRST_ROWS, file_digest, worked_beside
+from shoal_tasks.rows import FIRST_ROWS, file_digest, worked_answers_path
 
 _SHOWN_CHARS: Final = 60
 
@@ -70,7 +70,7 @@ class RowsFile:
 
     def is_whole(self) -> bool:
         """Return whether the cached files are unchanged. Raises `OSError`."""
-        worked = worked_beside(self.path)
+        worked = worked_answers_path(self.path)
         return file_digest(self.path.read_bytes()) == self.sha256 and (
             not self.worked_sha256 or file_digest(worked.read_bytes()) == self.worked_sha256
         )
@@ -160,8 +160,8 @@ def _with_system(rows: Sequence[ShapedRow], keys: RowKeys) -> tuple[list[ShapedR
     systems = dict.fromkeys(row.system for row in rows)
     if keys.system or len(systems) == 1:
         (first, *_), is_replaced = systems, bool(keys.system and any(systems))
-        said = "the rows' own system turns are not used: the task file has the key system"
-        return list(rows), keys.system or first, said if is_replaced else ""
+        note = "the rows' own system turns are not used: the task file has the key system"
+        return list(rows), keys.system or first, note if is_replaced else ""
     joined = []
     for row in rows:
         question = f"{row.system}\n\n{row.question}" if row.system else row.question
@@ -169,11 +169,11 @@ def _with_system(rows: Sequence[ShapedRow], keys: RowKeys) -> tuple[list[ShapedR
             size = f"{len(question):,} characters; the limit is {MAX_ROW_QUESTION_CHARS:,}"
             raise FamilyError(f"{row.place}: question has {size}, with its system turn")
         joined.append(replace(row, question=question))
-    said = (
+    note = (
         f"the rows have {len(systems):,} different system turns, which are put before their "
         "questions"
     )
-    return joined, "", said
+    return joined, "", note
 
 
 def _num_held_out(keys: RowKeys, repeated: RepeatedQuestions) -> int:
@@ -242,7 +242,7 @@ def _keep(data: bytes, worked: bytes) -> Path:
         path = kept / f"{file_digest(data)}.jsonl"
         write_atomically(path, data)
         if worked:
-            write_atomically(worked_beside(path), worked)
+            write_atomically(worked_answers_path(path), worked)
     except LookupError as error:
         raise FamilyError(str(error)) from None
     except OSError as error:

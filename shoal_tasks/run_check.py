@@ -19,7 +19,7 @@ from shoal_tasks.run_differences import (
     family_differences,
     shown,
 )
-from shoal_tasks.run_memory import RunMemory, read_noted
+from shoal_tasks.run_memory import RunMemory, read_for_saving
 from shoal_tasks.spec import digest_of
 from shoal_tasks.swarm import families_here, families_of
 from shoal_wire.errors import ManifestError
@@ -35,7 +35,7 @@ _OTHERS_CHARS: Final = 100
 """Maximum characters of a list of differences after two swarms' names."""
 
 
-class OtherRunError(ManifestError):
+class RunMismatchError(ManifestError):
     """A start in the folder of another run; one line with the differences and how to continue."""
 
 
@@ -50,12 +50,12 @@ def refuse_other_swarm(
     if then is None or then.digest == own.digest:
         return
     found = differences(then, own, changed_keys(memory, task_files))
-    raise OtherRunError(_of_edits(data_dir, found) or _of_others(data_dir, then, own, found))
+    raise RunMismatchError(_of_edits(data_dir, found) or _of_others(data_dir, then, own, found))
 
 
-def other_checkpoint(data_dir: Path, then: str, now: str) -> OtherRunError:
+def other_checkpoint(data_dir: Path, then: str, now: str) -> RunMismatchError:
     """Return the error for a checkpoint of another swarm; both are named by hex digests."""
-    return OtherRunError(
+    return RunMismatchError(
         f"{data_dir} holds a checkpoint of swarm {then[:12]}, and this start is of swarm "
         f"{now[:12]}; {WAYS}"
     )
@@ -68,7 +68,7 @@ def refuse_other_name(data_dir: Path, memory: RunMemory, wanted: str) -> None:
     """
     then = memory.manifest
     if then is not None and then.digest.hex() != wanted:
-        raise OtherRunError(
+        raise RunMismatchError(
             f"{data_dir} holds a run of swarm {_named(then)}, and this start is of swarm "
             f"{wanted[:12]}; {WAYS}"
         )
@@ -86,7 +86,7 @@ def refuse_edited_files(data_dir: Path, memory: RunMemory, task_files: Sequence[
     changed = changed_keys(memory, task_files)
     for family, phrases in edited_families(memory.manifest, task_files, changed):
         if digest_of(family.generator, family.config_json).hex() in memory.had:
-            raise OtherRunError(
+            raise RunMismatchError(
                 f"{shown(phrases)}, and changed since the last run in {data_dir}; restore it, or "
                 "start a swarm of another name (--swarm-name) in another folder (--data-dir), or "
                 "here with --new-run"
@@ -117,7 +117,7 @@ def changed_keys(memory: RunMemory, task_files: Sequence[str]) -> dict[str, froz
     """Return, by family, the keys of task files whose values changed since the last run."""
     before = {one.family: one.keys for one in memory.files if one.family}
     found = {}
-    for now in map(read_noted, task_files):
+    for now in map(read_for_saving, task_files):
         then = before.get(now.family)
         if then is not None:
             keys = {*then, *now.keys}

@@ -42,15 +42,15 @@ _SHAPING: Final = frozenset(
 class Comparison:
     """Words for two swarms in a comparison."""
 
-    whose: str
+    owner: str
     """The first manifest's owner."""
     first: str
     """A word for the place or time of the first one."""
     second: str
 
 
-LAST_RUN: Final = Comparison(whose="the last run", first="then", second="now")
-SWARM: Final = Comparison(whose="the swarm", first="there", second="here")
+LAST_RUN: Final = Comparison(owner="the last run", first="then", second="now")
+SWARM: Final = Comparison(owner="the swarm", first="there", second="here")
 
 
 @dataclass(slots=True)
@@ -138,7 +138,7 @@ def _of_file(what: str, there: object, here: object, name: str, words: Compariso
         return
     verb, which = ("differ", "those") if what == "rows" else ("differs", "that")
     sides = f"{_short(here)} {words.second}, {_short(there)} {words.first}"
-    yield f"{what} of {name!r} {verb} from {which} of {words.whose} ({sides})"
+    yield f"{what} of {name!r} {verb} from {which} of {words.owner} ({sides})"
 
 
 def _of_value(key: str, one: object, other: object, name: str, words: Comparison) -> Iterator[str]:
@@ -146,7 +146,7 @@ def _of_value(key: str, one: object, other: object, name: str, words: Comparison
         return
     there, here = (json.dumps(value, ensure_ascii=False) for value in (one, other))
     if max(len(there), len(here)) > _VALUE_CHARS:
-        yield f"{key} of {name!r} differs from that of {words.whose}"
+        yield f"{key} of {name!r} differs from that of {words.owner}"
     else:
         yield f"{key} of {name!r} is {here} {words.second} and {there} {words.first}"
 

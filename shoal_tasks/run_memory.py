@@ -31,7 +31,7 @@ TASK_FILES_FILE: Final = "task-files.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotedFile:
+class SavedTaskFile:
     """A task file with which a run was started."""
 
     path: str
@@ -47,7 +47,7 @@ class RunMemory:
     manifest: Manifest | None = None
     is_founded: bool = False
     """True if the folder's own settings defined the manifest; False if peers did."""
-    files: tuple[NotedFile, ...] = ()
+    files: tuple[SavedTaskFile, ...] = ()
     had: frozenset[str] = frozenset()
     """Digests, in hexadecimal, of the families that this machine could use in the last run."""
 
@@ -73,7 +73,7 @@ def save_memory(
 ) -> None:
     """Save a run that begins or continues here with these `families`. Raises OSError."""
     had = [spec.digest.hex() for spec in families]
-    note_task_files(data_dir, task_files, had=had, is_founded=is_founded)
+    save_task_files(data_dir, task_files, had=had, is_founded=is_founded)
     save_manifest(data_dir, manifest)
 
 
@@ -99,7 +99,7 @@ def save_manifest(data_dir: Path, manifest: Manifest) -> None:
     write_atomically(data_dir / MANIFEST_FILE, manifest.raw)
 
 
-def note_task_files(
+def save_task_files(
     data_dir: Path,
     files: Sequence[str],
     *,
@@ -109,26 +109,26 @@ def note_task_files(
     """Save the paths of a run's task files, for commands that score like it. Raises OSError."""
     noted = [
         {"path": one.path, "family": one.family, "keys": dict(one.keys)}
-        for one in map(read_noted, files)
+        for one in map(read_for_saving, files)
     ]
     content = json.dumps({"founded": is_founded, "had": list(had), "files": noted})
     write_atomically(data_dir / TASK_FILES_FILE, content.encode())
 
 
-def noted_task_files(data_dir: Path) -> tuple[str, ...]:
+def saved_task_files(data_dir: Path) -> tuple[str, ...]:
     """Return the paths of the run's task files; empty if no run has saved any."""
     return tuple(one.path for one in _files_in(_read_notes(data_dir)))
 
 
-def read_noted(file: str) -> NotedFile:
+def read_for_saving(file: str) -> SavedTaskFile:
     """Return what to remember of a task file, whether or not it can be used."""
     path = str(Path(file).resolve())
     try:
         table = read_toml(Path(file))
     except (OSError, ValueError):
-        return NotedFile(path=path, keys={})
+        return SavedTaskFile(path=path, keys={})
     keys = {key: _short_digest(value) for key, value in table.items()}
-    return NotedFile(path=path, family=str(table.get("name", "")), keys=keys)
+    return SavedTaskFile(path=path, family=str(table.get("name", "")), keys=keys)
 
 
 def _short_digest(value: object) -> str:
@@ -144,10 +144,10 @@ def _read_notes(data_dir: Path) -> Mapping[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def _files_in(noted: Mapping[str, object]) -> tuple[NotedFile, ...]:
+def _files_in(noted: Mapping[str, object]) -> tuple[SavedTaskFile, ...]:
     files = noted.get("files")
     return tuple(
-        NotedFile(path=str(one["path"]), family=str(one.get("family")), keys=_keys_in(one))
+        SavedTaskFile(path=str(one["path"]), family=str(one.get("family")), keys=_keys_in(one))
         for one in (files if isinstance(files, list) else ())
         if isinstance(one, dict) and "path" in one
     )

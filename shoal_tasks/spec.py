@@ -15,9 +15,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, cast
 
+from shoal_tasks.builtin_games import BUILTIN_GAMES
 from shoal_tasks.errors import FamilyError, NewerFamilyError
 from shoal_tasks.generators import ALLOWED_GENERATORS
-from shoal_tasks.own_games import OWN_GAMES
 from shoal_tasks.questions import SPLITS
 from shoal_tasks.turns import MAX_TURNS
 from shoal_wire.limits import MAX_NAME_BYTES, SHORT_DIGEST_BYTES
@@ -43,7 +43,7 @@ The family does not say which, so no two nodes need to agree on a reward."""
 TESTS: Final = "tests"
 """The reward is 1 if the completion's Python passes the row's unit tests, otherwise 0."""
 
-TESTS_LANE: Final = "unit tests"
+TESTS_WORKER: Final = "unit tests"
 """Key of the worker process for all families with unit tests: only it may run completions."""
 
 MAX_TEST_SECONDS: Final = 30
@@ -55,7 +55,7 @@ the environment's, when the completion's messages are replayed."""
 TEXT_ARENA: Final = "textarena"
 """The reward is that of a game of this library, when the messages are replayed."""
 
-OWN_GAME: Final = "own_game"
+BUILTIN_GAME: Final = "own_game"
 """The reward is that of a game of shoal's own, when the messages are replayed."""
 
 OPENENV: Final = "openenv"
@@ -70,7 +70,7 @@ VERIFIER_VERSIONS: Final[Mapping[str, str]] = {
     TESTS: "1",
     ENVIRONMENT: "1",
     TEXT_ARENA: "0.7.4",
-    OWN_GAME: "1",
+    BUILTIN_GAME: "1",
     OPENENV: "1",
 }
 
@@ -98,7 +98,7 @@ _KEYS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
     ENVIRONMENT: {
         ENVIRONMENT: _GAME | {"sha256", "class"},
         TEXT_ARENA: _GAME | {"game"},
-        OWN_GAME: _GAME | {"game"},
+        BUILTIN_GAME: _GAME | {"game"},
         OPENENV: _GAME | {"environment", "version", "schema_sha256", "games_sha256"},
     },
 }
@@ -220,14 +220,14 @@ class FamilySpec:
         return self.verifier in (PYTHON, ENVIRONMENT)
 
     @property
-    def lane(self) -> str:
+    def worker_key(self) -> str:
         """Key of the family's worker process; empty for the process that most families share.
 
         It names the OpenEnv server's address, the judge's files, the user's files that the worker
-        runs, or is `TESTS_LANE`.
+        runs, or is `TESTS_WORKER`.
         """
         if self.runs_code:
-            return TESTS_LANE
+            return TESTS_WORKER
         if self.runs_user_code:
             # One family's code must not be able to change another's results.
             return f"{self.verifier} {'|'.join(self.reward_paths) or self.path}"
@@ -272,7 +272,7 @@ class FamilySpec:
 
 
 def _check_config(spec: FamilySpec, config: Mapping[str, JsonValue]) -> None:
-    if spec.verifier == OWN_GAME and config.get("game") not in OWN_GAMES:
+    if spec.verifier == BUILTIN_GAME and config.get("game") not in BUILTIN_GAMES:
         raise NewerFamilyError(f"family {spec.name!r}: unknown game {config.get('game')!r}")
     needed = _KEYS[spec.generator][spec.verifier]
     optional = SERVER_FIELDS if spec.is_on_a_server else frozenset()

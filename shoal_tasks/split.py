@@ -44,13 +44,13 @@ _KEPT_BY_DIGEST: Final[Mapping[Digest, Mapping[str, float]]] = {
 }
 
 
-def part_of(spec: FamilySpec, question: str, answer: str | None) -> Split:
+def choose_split(spec: FamilySpec, question: str, answer: str | None) -> Split:
     """Return what a question of reasoning_gym may be used for."""
     digest = question_digest(question)
     kept = _KEPT_BY_DIGEST.get(spec.digest, {}).get(answer or "", 1.0)
     # Bits of the digest that the next test does not use, so both are independent.
     if int.from_bytes(digest[1:5], "big") >= kept * (1 << 32):
-        return Split.LEFT_OUT
+        return Split.UNUSED
     return Split.HELD_OUT if is_held_out(digest) else Split.TRAINING
 
 

@@ -45,7 +45,7 @@ _DEPTH: Final = 3
 _ENTRY_POINTS: Final = ("entry_point", "fn_name", "func_name", "function_name")
 _TESTING: Final = re.compile(r"\bassert|\bcheck\(|\bunittest\b")
 """A word that every program testing another contains."""
-_SAID: Final = " the assistant's last turn"
+_LAST_TURN: Final = " the assistant's last turn"
 """A column of our own, with a name that no data set uses."""
 _ASSISTANTS: Final = ("assistant", "gpt", "model", "bot")
 _LONE_LETTERS: Final = 3
@@ -54,7 +54,7 @@ _SHOWN_CHARS: Final = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class NamedColumns:
     """Columns that the user has named; empty for those to be found."""
 
     question: str = ""
@@ -79,7 +79,7 @@ class Suggestion:
     """True if answers are numbers or formulas, whether or not they are compared as such."""
 
 
-class NotSuggested(FamilyError):  # noqa: N818  a question to the user
+class NoSuggestionError(FamilyError):
     """No question, or no answer, was found."""
 
     def __init__(self, message: str, key: str = "") -> None:
@@ -94,7 +94,7 @@ class _Found:
 
     records: Sequence[Mapping[str, JsonValue]]
     columns: dict[str, list[JsonValue]]
-    given: Given
+    given: NamedColumns
     has_maths: bool
     keys: dict[str, Any] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
@@ -111,13 +111,13 @@ class _Found:
         return ""
 
 
-def suggest(records: Sequence[Record], given: Given, *, has_maths: bool) -> Suggestion:
+def suggest(records: Sequence[Record], given: NamedColumns, *, has_maths: bool) -> Suggestion:
     """Return the keys that fit these rows; `has_maths` is True if math-verify is installed.
 
-    Raises `NotSuggested`, one line with the columns' contents.
+    Raises `NoSuggestionError`, one line with the columns' contents.
     """
     rows = [{key: as_json(value) for key, value in record.items()} for record in records]
-    found = _Found(rows, columns_of(rows), given, has_maths)
+    found = _Found(rows, collect_columns(rows), given, has_maths)
     found.used |= _places(found, given.prompt)
     if given.reward:
         found.keys["reward"] = given.reward
@@ -131,7 +131,7 @@ def suggest(records: Sequence[Record], given: Given, *, has_maths: bool) -> Sugg
     unused = {
         name: example(values)
         for name, values in found.columns.items()
-        if name != _SAID and not any(_covers(name, used) for used in found.used)
+        if name != _LAST_TURN and not any(_covers(name, used) for used in found.used)
     }
     # The parts of an unused object need no lines of their own.
     unused = {
@@ -153,7 +153,7 @@ def suggest(records: Sequence[Record], given: Given, *, has_maths: bool) -> Sugg
     )
 
 
-def columns_of(rows: Sequence[Mapping[str, JsonValue]]) -> dict[str, list[JsonValue]]:
+def collect_columns(rows: Sequence[Mapping[str, JsonValue]]) -> dict[str, list[JsonValue]]:
     """Return the values of each column that every row has, also nested ones by dotted names."""
     found: dict[str, list[JsonValue]] = {}
     for row in rows:
@@ -224,19 +224,19 @@ def _is_filled(value: JsonValue) -> bool:
 
 def _choose_question(found: _Found) -> None:
     given = found.given
-    column = _existing(found, given.question, "--question") or found.named(QUESTIONS, _is_asked)
+    column = _existing(found, given.question, "--question") or found.named(QUESTIONS, _is_question)
     if column:
         found.keys["question"] = column
         found.used.add(column)
     elif not given.prompt:
-        raise NotSuggested(
+        raise NoSuggestionError(
             f"no column has a known name for the question: {_listed(found)}; give --question "
             'COLUMN, or --prompt "… {COLUMN} …"',
             "question",
         )
 
 
-def _is_asked(values: list[JsonValue]) -> bool:
+def _is_question(values: list[JsonValue]) -> bool:
     texts = sum(isinstance(one, str) and bool(one.strip()) for one in values)
     chats = sum(_is_chat(one) for one in values)
     return max(texts, chats) >= _MOST * len(values)
@@ -267,7 +267,7 @@ def _choose_choices(found: _Found) -> None:
             return
     if found.given.choices:
         named_ones = ", ".join(found.given.choices)
-        raise NotSuggested(
+        raise NoSuggestionError(
             f"no column has the right one of the choices in {named_ones}: {_listed(found)}; "
             "give --answer COLUMN",
             "answer",
@@ -312,7 +312,7 @@ def _right_choices(found: _Found, keys: ChoiceKeys) -> list[int] | None:
 def _fitting(found: _Found, columns: tuple[str, ...], answer: str) -> ChoiceKeys | None:
     """Return the keys with which every row's answer is one of its choices; None if there are none.
 
-    Raises `NotSuggested` if numbers may count from 0 or from 1.
+    Raises `NoSuggestionError` if numbers may count from 0 or from 1.
     """
     stated = found.given.first_choice
     fitting = [
@@ -327,7 +327,7 @@ def _fitting(found: _Found, columns: tuple[str, ...], answer: str) -> ChoiceKeys
     keys, numbers = fitting[0]
     by_text = all(isinstance(one, str) for one in found.columns[answer]) and keys.first is None
     if not by_text and fitting[-1][1] != numbers:
-        raise NotSuggested(
+        raise NoSuggestionError(
             f"the numbers in {answer!r} may count the choices from 0 or from 1: give "
             "--first-choice 0 or --first-choice 1"
         )
@@ -342,17 +342,17 @@ def _choose_answer(found: _Found) -> None:
         found.used.add(column)
         return
     if "question" in found.keys and (said := _last_turns(found)):
-        found.columns[_SAID] = said
+        found.columns[_LAST_TURN] = said
         return
     if given.reward:
         return
     if all(found.named([name], lambda _values: True) for name in PREFERENCES):
-        raise NotSuggested(
+        raise NoSuggestionError(
             "'chosen' and 'rejected' are preferences, not right answers; give --reward FILE "
             "with a function that scores, or --answer COLUMN with a column to compare",
             "answer",
         )
-    raise NotSuggested(
+    raise NoSuggestionError(
         f"no column has a known name for the right answer: {_listed(found)}; give --answer "
         "COLUMN, or --reward FILE with a function that scores",
         "answer",
@@ -404,13 +404,13 @@ def _choose_prompt(found: _Found) -> None:
         return
     question = found.keys["question"]
     prompt = f"{{{question}}}"
-    if context := found.named(CONTEXTS, _is_asked):
+    if context := found.named(CONTEXTS, _is_question):
         prompt = f"{{{context}}}\n\n{prompt}"
         found.used.add(context)
     if question.casefold() == "instruction" and (detail := found.named(DETAILS, _is_text)):
         prompt = f"{prompt}\n\n{{{detail}}}"
         found.used.add(detail)
-    if unit := found.named(UNITS, _is_asked):
+    if unit := found.named(UNITS, _is_question):
         prompt = f"{prompt}\n\nGive the answer in {{{unit}}}."
         found.used.add(unit)
     if asked := _few_answers(found):
@@ -456,7 +456,7 @@ def _choose_scoring(found: _Found) -> None:
     if "choices" in found.keys:
         found.keys |= {"verifier": "exact", "answer_format": "tagged"}
         return
-    column = found.columns[found.keys.get("answer", _SAID)]
+    column = found.columns[found.keys.get("answer", _LAST_TURN)]
     answers = [_as_answer(number_text(value)) for value in column]
     for mark in _MARKS:
         if _share(answers, lambda text, mark=mark: mark in text) >= _MOST:  # type: ignore[misc]
@@ -479,9 +479,9 @@ def _share(texts: Sequence[str], holds: Callable[[str], bool]) -> float:
 
 
 def _existing(found: _Found, named: str, flag: str) -> str:
-    """Return a column that the user has named. Raises `NotSuggested` if it does not exist."""
+    """Return a column that the user has named. Raises `NoSuggestionError` if it does not exist."""
     if named and named not in found.columns:
-        raise NotSuggested(f"{flag} {named!r} is not a column of every row: {_listed(found)}")
+        raise NoSuggestionError(f"{flag} {named!r} is not a column of every row: {_listed(found)}")
     return named
 
 

@@ -15,7 +15,7 @@ from shoal_base.extras import how_to_get
 from shoal_tasks.bundle import can_travel
 from shoal_tasks.errors import FamilyError, NewerFamilyError, ServerUnavailable
 from shoal_tasks.families import PRESETS
-from shoal_tasks.openenv.identity import stop_asking
+from shoal_tasks.openenv.identity import mark_unavailable
 from shoal_tasks.run_differences import SWARM, family_differences, shown
 from shoal_tasks.spec import (
     MATH_VERIFY,
@@ -59,7 +59,7 @@ def _here_and_away(
     return tuple(found), away
 
 
-def ask_servers(task_files: Sequence[str]) -> None:
+def query_servers(task_files: Sequence[str]) -> None:
     """Query the OpenEnv servers that task files name, before an event loop begins.
 
     An unavailable server is not queried again in this process: the swarm's manifest describes its
@@ -71,7 +71,7 @@ def ask_servers(task_files: Sequence[str]) -> None:
             load_task_file(Path(path))
         except ServerUnavailable as error:
             log.warning("%s: %s; its family is skipped until the server is available", path, error)
-            stop_asking(error)
+            mark_unavailable(error)
         except FamilyError:
             continue
 

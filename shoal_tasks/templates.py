@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from shoal_tasks.columns import find_column
-from shoal_tasks.conversations import conversation_of
+from shoal_tasks.conversations import parse_conversation
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.json_values import number_text
 from shoal_tasks.spec import JsonValue
@@ -150,7 +150,7 @@ def _check_slip(piece: str, names: Sequence[str]) -> None:
 
 def _shown(value: JsonValue) -> str:
     """Return a value as a prompt shows it."""
-    conversation = conversation_of(value)
+    conversation = parse_conversation(value)
     if conversation is not None:
         return conversation.question or conversation.answer
     if value is None:

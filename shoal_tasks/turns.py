@@ -28,13 +28,13 @@ PROBED_TURNS: Final = 8
 """Maximum number of messages in each of them."""
 
 
-def improvised(
-    chance: random.Random, tried: Sequence[str], seen: Callable[[], str], most: int
+def probe_messages(
+    rng: random.Random, tried: Sequence[str], seen: Callable[[], str], most: int
 ) -> Iterator[str]:
     """Yield up to `most` messages of a game, half from `tried`, half a word of `seen()`."""
     for _ in range(most):
         words = seen().split() or [""]
-        yield chance.choice([chance.choice(tried), chance.choice(words)])
+        yield rng.choice([rng.choice(tried), rng.choice(words)])
 
 
 def join_messages(messages: Iterable[str]) -> str:

@@ -29,9 +29,9 @@ class Split(StrEnum):
     TRAINING = "training"
     HELD_OUT = "held_out"
     """Only for evaluations and judges, never for training."""
-    LEFT_OUT = "left_out"
+    UNUSED = "unused"
     """Never used: its answer is too frequent, or every answer would be right."""
-    AWAY = "away"
+    UNAVAILABLE = "unavailable"
     """Unknown at present: the OpenEnv server that generates it is unavailable."""
 
 
@@ -107,7 +107,7 @@ class ScoreResult:
     """The error of the family's own Python function, one line for its author."""
     note: str = ""
     """One line for that function's author about a reward that counts."""
-    waits: bool = False
+    is_deferred: bool = False
     """True if it was not scored, because the family's server or judge is unavailable."""
 
 
@@ -132,9 +132,9 @@ class WorkerReport:
     """Lines for the authors of its families."""
 
     @property
-    def is_walled(self) -> bool:
+    def is_sandboxed(self) -> bool:
         """True if the operating system isolates its code from the user's files and the network."""
-        return is_walled(self.layers)
+        return is_sandboxed(self.layers)
 
     @property
     def sandbox(self) -> str:
@@ -155,7 +155,7 @@ _SHOWN: Final = {
 }
 
 
-def is_walled(layers: Iterable[Layer]) -> bool:
+def is_sandboxed(layers: Iterable[Layer]) -> bool:
     """Return whether the operating system isolates a process from the user's files, from the
     network and from other processes, whatever its code does.
     """

@@ -45,8 +45,8 @@ from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import Loaded, said_of_defaults
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.lint.start import prove_tasks
-from shoal_tasks.swarm import ask_servers
+from shoal_tasks.lint.start import lint_at_start
+from shoal_tasks.swarm import query_servers
 from shoal_tasks.worker.process import accept_weak_sandbox
 from shoal_wire.errors import ManifestError
 
@@ -119,7 +119,7 @@ def serve(serving: Serving[L, J], given: ParsedFlags) -> int:
                 trains = given.flags.settings_of == "node" and settings.role != "observe"
                 said = said_of_defaults(loaded) if trains else ""
                 identity = load_or_create_identity(settings.data_dir / IDENTITY_FILE)
-                ask_servers(settings.task_files)
+                query_servers(settings.task_files)
                 check_run(settings, loaded.origins, identity.peer_id)
                 return _serve_in(settings, serving, identity, said, supervised=given.supervised)
     except UsageExit as end:
@@ -146,7 +146,7 @@ def _serve_in(
     """Run peers one after another until one does not ask for a new start; `said` once it is up."""
     if settings.weak_sandbox:
         accept_weak_sandbox()
-    prove_tasks(settings.task_files)
+    lint_at_start(settings.task_files)
     spare_collector()
     let_the_loop_in()
     code = None

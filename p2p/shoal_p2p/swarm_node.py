@@ -82,9 +82,9 @@ class SwarmNode:
             network_of=peer.host.source_of,
             limits=IntakeLimits(
                 lanes={
-                    spec.name: spec.lane
+                    spec.name: spec.worker_key
                     for spec in self.families
-                    if spec.lane and not spec.runs_user_code
+                    if spec.worker_key and not spec.runs_user_code
                 }
             ),
         )

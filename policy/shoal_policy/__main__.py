@@ -177,8 +177,8 @@ class Supervision:
 def _run(settings: Settings, stop: StopFlag, supervision: Supervision) -> int:
     from shoal_policy.record.earlier_runs import StartOverError
     from shoal_tasks.errors import FamilyError
-    from shoal_tasks.lint.start import prove_tasks
-    from shoal_tasks.run_check import OtherRunError
+    from shoal_tasks.lint.start import lint_at_start
+    from shoal_tasks.run_check import RunMismatchError
     from shoal_tasks.swarm import families_here
     from shoal_tasks.worker.process import accept_weak_sandbox
 
@@ -193,13 +193,13 @@ def _run(settings: Settings, stop: StopFlag, supervision: Supervision) -> int:
             if (why := early_refusal(settings)) is not None:
                 raise SettingsError(why)
             families_here(settings.task_files)
-            prove_tasks(settings.task_files)
+            lint_at_start(settings.task_files)
         if settings.role == "generate":
             with _only_trainer(settings, stop):
                 return _generate_only(settings, stop, supervision)
         return _run_policy(settings, stop, supervision)
     except (FamilyError, ManifestError, SettingsError, StartOverError) as error:
-        is_failure = isinstance(error, ManifestError) and not isinstance(error, OtherRunError)
+        is_failure = isinstance(error, ManifestError) and not isinstance(error, RunMismatchError)
         return _end(str(error), EXIT_FAILED if is_failure else EXIT_USAGE)
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # rich ends a program so, in silence

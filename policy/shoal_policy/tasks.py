@@ -12,7 +12,7 @@ from enum import StrEnum
 from shoal_policy.rollouts import OwnGroup, Question
 from shoal_tasks.families import example_coordinates, trial_coordinates
 from shoal_tasks.prompts import Example, answer_text
-from shoal_tasks.rows import read_worked
+from shoal_tasks.rows import read_worked_answers
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import GroupRequest, Play, PlayRequest, ScoreResult, Split, TaskCoordinates
 from shoal_tasks.wire_tasks import coordinates_of, inline_reward, make_task
@@ -101,10 +101,10 @@ class TaskSource:
         """Regenerate the questions of others' tasks from their coordinates.
 
         Of a task that is not for training, by its seed or by its question, what it is for instead:
-        `AWAY` where this node's own server has to say it and cannot now.
+        `UNAVAILABLE` where this node's own server has to say it and cannot now.
         """
         generated = [coordinates_of(task) for task in tasks if task.inline is None]
-        made = iter(self._worker.asked(generated) if generated else ())
+        made = iter(self._worker.questions_and_splits(generated) if generated else ())
         found: list[Question | Split] = []
         for task in tasks:
             if task.inline is not None:
@@ -141,7 +141,7 @@ class TaskSource:
         for family in self._families:
             chosen = self._training_only(example_coordinates(family, _LOOKED_AT * count))
             tagged = self._tagged(family.name)
-            worked = read_worked(family) if tagged else {}
+            worked = read_worked_answers(family) if tagged else {}
             shown: dict[str, Example] = {}
             for item in self._worker.items(chosen) if chosen else ():
                 if item.example:
@@ -266,10 +266,10 @@ class TaskSource:
                 self._tell_slow(group.task.family, group_s)
                 return MissingReward.FAILED
             ((results[answer],),) = self._score([GroupRequest(task=group.task, answers=(answer,))])
-            if results[answer].waits and len(results) == 1:
+            if results[answer].is_deferred and len(results) == 1:
                 return MissingReward.WAITS
         judged = list(results.values())
-        is_broken = [one.waits or one.crashed for one in judged]
+        is_broken = [one.is_deferred or one.crashed for one in judged]
         if self._by_name[group.task.family].is_local:
             failed = [bool(one.error) or one.timed_out for one in judged]
             if all(failed) and not any(is_broken):

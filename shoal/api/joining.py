@@ -13,7 +13,7 @@ from shoal.nearby import answers_at, running_node
 from shoal.started_peer import StartedPeer
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable
-from shoal_tasks.run_memory import noted_task_files
+from shoal_tasks.run_memory import saved_task_files
 from shoal_tasks.swarm import specs_of
 from shoal_wire.errors import ManifestError
 from shoal_wire.invite import LOOKS_LIKE, InviteError, decode_invite
@@ -88,7 +88,7 @@ def _attach(
     if swarm_digest and manifest.digest != swarm_digest:
         raise SwarmError(f"the node in {folder} is in another swarm: give another data_dir")
     try:
-        families = specs_of(manifest, task_files or noted_task_files(folder))
+        families = specs_of(manifest, task_files or saved_task_files(folder))
     except ManifestError as error:
         raise SwarmError(str(error)) from None
     role = m.Role.PUBLISHER if why_no_draw else m.Role.TRAINER

@@ -169,7 +169,7 @@ class Swarm:
             if isinstance(question, Question):
                 kept.append(LeasedGroup(question, item.published))
             else:
-                left = waiting if question is Split.AWAY else put_aside
+                left = waiting if question is Split.UNAVAILABLE else put_aside
                 left.append(item.published.group_id)
         self._link.end_leases(consumed=put_aside, released=waiting)
         return kept

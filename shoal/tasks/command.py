@@ -22,7 +22,7 @@ from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import PRESETS, TRAIN_SEED_MIN, coordinates
 from shoal_tasks.floor import NUM_QUESTIONS
 from shoal_tasks.generators import ALLOWED_GENERATORS, scorer_of
-from shoal_tasks.lint.measure import floor_here
+from shoal_tasks.lint.measure import measure_floor
 from shoal_tasks.prompts import instruction, messages_for, plain_prompt
 from shoal_tasks.spec import (
     ENVIRONMENT,
@@ -227,7 +227,7 @@ def _standing(worker: SyncTaskWorker, spec: FamilySpec) -> dict[str, Any]:
     """
     if spec.is_environment or spec.is_local or spec.runs_code:
         return {"floor": {}, "evaluated": bool(worker.held_out(1, families=[spec]))}
-    floor = floor_here(worker, spec)
+    floor = measure_floor(worker, spec)
     return {
         "floor": {
             "answer": floor.answer,

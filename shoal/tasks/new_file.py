@@ -26,7 +26,7 @@ from shoal_tasks.json_values import Record
 from shoal_tasks.lint.start import quick_report
 from shoal_tasks.rows import FIRST_ROWS
 from shoal_tasks.spec import FamilySpec
-from shoal_tasks.suggest import Given, NotSuggested, suggest
+from shoal_tasks.suggest import NamedColumns, NoSuggestionError, suggest
 from shoal_tasks.task_file import examples_in, load_task_file
 
 DESCRIPTION = """\
@@ -102,7 +102,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _looked_at(arguments: argparse.Namespace, name: str) -> TaskFileKeys:
     """Look at the data; in a terminal, ask about what is not used."""
-    given = Given(
+    given = NamedColumns(
         question=arguments.question or "",
         answer=arguments.answer or "",
         choices=tuple(arguments.choices or ()),
@@ -131,14 +131,14 @@ def _looked_at(arguments: argparse.Namespace, name: str) -> TaskFileKeys:
 
 
 def _with_columns(
-    console: Terminal, data: str, name: str, given: Given, form: Mapping[str, Any]
-) -> tuple[TaskFileKeys, Given]:
+    console: Terminal, data: str, name: str, given: NamedColumns, form: Mapping[str, Any]
+) -> tuple[TaskFileKeys, NamedColumns]:
     """Look at the data, asking for the columns of question and answer where they are not known."""
     records = _read(data, form)
     for _ in range(_ASKED_ABOUT):
         try:
             return _suggested(records, data, name, given, form), given
-        except NotSuggested as error:
+        except NoSuggestionError as error:
             if not error.key:
                 raise fail("tasks new", f"{data}: {error}") from None
             named = ask_column(console, f"{data}: {error}", error.key)
@@ -163,15 +163,15 @@ def _of_taskset(source: str, name: str, path: Path) -> TaskFileKeys:
 
 
 def look_at(
-    data: str, name: str, given: Given | None = None, form: Mapping[str, Any] | None = None
+    data: str, name: str, given: NamedColumns | None = None, form: Mapping[str, Any] | None = None
 ) -> TaskFileKeys:
     """Return the fields of a task file for `data`. Raises UsageExit with what is missing.
 
     `form` are the keys that say how the file is read.
     """
     try:
-        return _suggested(_read(data, form or {}), data, name, given or Given(), form or {})
-    except NotSuggested as error:
+        return _suggested(_read(data, form or {}), data, name, given or NamedColumns(), form or {})
+    except NoSuggestionError as error:
         raise fail("tasks new", f"{data}: {error}") from None
 
 
@@ -187,9 +187,9 @@ def _read(data: str, form: Mapping[str, Any]) -> list[Record]:
 
 
 def _suggested(
-    records: Sequence[Record], data: str, name: str, given: Given, form: Mapping[str, Any]
+    records: Sequence[Record], data: str, name: str, given: NamedColumns, form: Mapping[str, Any]
 ) -> TaskFileKeys:
-    """Return the fields that fit. Raises `NotSuggested`."""
+    """Return the fields that fit. Raises `NoSuggestionError`."""
     has_maths = is_installed("math_verify")
     found = suggest(records, given, has_maths=has_maths)
     notes = found.notes if has_maths or not found.is_maths else (*found.notes, _NO_MATHS)

@@ -21,7 +21,7 @@ ARROW: Final = b"ARROW1"
 
 LFS_POINTER: Final = "is a Git LFS pointer, not the data: `git lfs pull` in its folder gets it"
 
-_Mend = Callable[[Any], Any]
+_Conversion = Callable[[Any], Any]
 
 
 def read_parquet(path: Path) -> Iterator[Record]:
@@ -79,14 +79,18 @@ def library(module: str, why: str) -> Any:
 
 def _rows(batch: Any) -> Iterator[Record]:
     """Yield a batch's rows, with short floats rounded to their shortest decimal."""
-    mends = {one.name: mend for one in batch.schema if (mend := _mend_of(one.type)) is not None}
+    conversions = {
+        one.name: convert
+        for one in batch.schema
+        if (convert := _conversion_of(one.type)) is not None
+    }
     for row in batch.to_pylist():
-        for name, mend in mends.items():
-            row[name] = mend(row[name])
+        for name, convert in conversions.items():
+            row[name] = convert(row[name])
         yield row
 
 
-def _mend_of(kind: Any) -> _Mend | None:
+def _conversion_of(kind: Any) -> _Conversion | None:
     """Return the conversion of a type's values to the decimals as written; None if not needed."""
     types = importlib.import_module("pyarrow.types")
     if types.is_float32(kind):
@@ -94,11 +98,13 @@ def _mend_of(kind: Any) -> _Mend | None:
     if types.is_float16(kind):
         return lambda value: _shortest(value, "e")
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        inner = _mend_of(kind.value_type)
+        inner = _conversion_of(kind.value_type)
         if inner is not None:
             return lambda value: None if value is None else list(map(inner, value))
     if types.is_struct(kind):
-        fields = {one.name: mend for one in kind if (mend := _mend_of(one.type)) is not None}
+        fields = {
+            one.name: convert for one in kind if (convert := _conversion_of(one.type)) is not None
+        }
         if fields:
             return lambda value: (
                 value

@@ -28,7 +28,7 @@ _NAME_CHARS: Final = 60
 _NUMBER: Final = re.compile(r"[-+]?[\d.,]*\d%?")
 _EXCEL: Final = re.compile(r"sep=(.)\r?\n")
 """A first line in which a spreadsheet names the separator."""
-USUAL_NAMES: Final = frozenset(
+COMMON_NAMES: Final = frozenset(
     {
         *("question", "answer", "prompt", "problem", "solution", "instruction", "input", "output"),
         *("text", "label", "target", "completion", "response", "query", "id", "choices"),
@@ -160,7 +160,7 @@ def _many(cells: Sequence[str], separator: str) -> str:
 def _check_names(names: Sequence[str], name: object, wanted: Collection[str]) -> None:
     """Raise `FamilyError` if the first line has no usable names."""
     known = {one.partition(".")[0] for one in wanted} | set(wanted)
-    if not (set(names) & known or {one.casefold() for one in names} & USUAL_NAMES):
+    if not (set(names) & known or {one.casefold() for one in names} & COMMON_NAMES):
         odd = [one for one in names if _is_a_value(one)]
         if odd or len(set(names)) < len(names):
             shown = ", ".join(repr(one[:_NAME_CHARS]) for one in names[:6])

@@ -36,7 +36,7 @@ def read_hub(source: str) -> Iterator[Record]:
         )
     except Exception as error:  # noqa: BLE001  the library and its transport raise anything
         is_of_rows = isinstance(error, datasets.exceptions.DatasetGenerationError)
-        told = (error.__cause__ if is_of_rows else None) or error
-        why = str(told).splitlines()[0] if str(told) else type(told).__name__
+        cause = (error.__cause__ if is_of_rows else None) or error
+        why = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
         raise FamilyError(f"cannot load {source}: {why}") from None
     yield from found

@@ -12,7 +12,7 @@ from typing import Final
 
 from shoal_tasks.data_files import read_file
 from shoal_tasks.errors import TaskError, WorkerUnavailable
-from shoal_tasks.floor import NUM_QUESTIONS, Floor, floor_of
+from shoal_tasks.floor import NUM_QUESTIONS, Floor, best_floor
 from shoal_tasks.lint.attempts import (
     FORMS,
     Attempt,
@@ -88,7 +88,7 @@ def lint(
     `clock` returns seconds. A worker that refuses the family is a finding.
     """
     if spec.is_local or spec.is_on_a_server:
-        return _without_cost(spec, effort, make_worker)
+        return _skipped_report(spec, effort, make_worker)
     try:
         with make_worker([spec]) as worker:
             if spec.is_environment:
@@ -101,7 +101,7 @@ def lint(
         return Report(family=spec.name, findings=(finding,))
 
 
-def floor_here(
+def measure_floor(
     worker: SyncTaskWorker,
     spec: FamilySpec,
     *,
@@ -124,14 +124,14 @@ def floor_here(
             )
         ]
 
-    return floor_of(spec, questions, right, rewards_of, form=form)
+    return best_floor(spec, questions, right, rewards_of, form=form)
 
 
 def _request(task: TaskCoordinates, text: str) -> ScoreRequest:
     return ScoreRequest(task=task, text=text, finish_reason=FinishReason.STOP)
 
 
-def _without_cost(
+def _skipped_report(
     spec: FamilySpec, effort: Effort, make_worker: Callable[[Sequence[FamilySpec]], SyncTaskWorker]
 ) -> Report:
     """Return the report of a family whose scores may cost money."""
@@ -205,7 +205,7 @@ class _Linter:
                 is_complete = False
                 break
             tried.append(scored)
-        return self._judged(tried, is_complete=is_complete)
+        return self._build_report(tried, is_complete=is_complete)
 
     def _chosen(
         self, numbered: dict[tuple[str, str], LintRow]
@@ -240,7 +240,7 @@ class _Linter:
             # One group, after calls that measure the time per completion.
             for probed in (1, _GROWTH):
                 before = self._clock()
-                results = self._twice(task, made[:probed])
+                results = self._score_twice(task, made[:probed])
                 if not all(one.repeats for one in results):
                     return RowScores(row=row, scored=tuple(results))
                 each = (self._clock() - before) / probed
@@ -250,7 +250,7 @@ class _Linter:
             size = _AT_ONCE
         while len(found) < len(made):
             before, group = self._clock(), made[len(found) : len(found) + size]
-            found += self._twice(task, group)
+            found += self._score_twice(task, group)
             # From the latest group only: the first scores of a process are slower.
             each = (self._clock() - before) / len(group)
             rest, left = len(made) - len(found), self._deadline - self._clock()
@@ -259,7 +259,7 @@ class _Linter:
             size = max(1, min(_GROWTH * size, _AT_ONCE, int(left / 2 / max(each, 1e-6))))
         return RowScores(row=row, scored=tuple(found))
 
-    def _twice(self, task: TaskCoordinates, group: Sequence[Attempt]) -> list[Scored]:
+    def _score_twice(self, task: TaskCoordinates, group: Sequence[Attempt]) -> list[Scored]:
         """Score a group, then the same group in reverse order."""
         started = self._clock()
         first = self._results(task, group)
@@ -291,7 +291,7 @@ class _Linter:
         # One by one: an error takes the whole group's rewards, and only one completion causes it.
         return self._worker.score([_request(task, attempt.text) for attempt in group])
 
-    def _judged(self, tried: Sequence[RowScores], *, is_complete: bool) -> Report:
+    def _build_report(self, tried: Sequence[RowScores], *, is_complete: bool) -> Report:
         form, right, wrong = means(tried)
         is_compared = not (self._spec.has_python_reward or self._spec.runs_code)
         found = frequent_answer(self._answers, is_compared=is_compared)
@@ -333,7 +333,7 @@ class _Linter:
             return report
         forms = best_forms(tried[0])
         write = (lambda answer: filled(forms[0], answer)) if forms else None
-        floor = floor_here(self._worker, self._spec, count=count, form=write)
+        floor = measure_floor(self._worker, self._spec, count=count, form=write)
         named = floor.answer if floor.is_echo else f"{quoted(floor.answer)} to every question"
         why = f"{named} earns {floor.reward:.2f} on average over {count} questions"
         report = replace(report, floor=floor.reward, floor_answer=named)

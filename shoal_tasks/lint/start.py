@@ -27,7 +27,7 @@ _VERSION: Final = 1
 """Incremented when lint learns to find more, so that cached results are not used."""
 
 
-def prove_tasks(task_files: Sequence[str]) -> None:
+def lint_at_start(task_files: Sequence[str]) -> None:
     """Lint the families of these files quickly, and log a warning about unproven ones.
 
     Unusable files and unavailable servers are reported elsewhere, where their family is needed.
@@ -53,7 +53,7 @@ def prove_tasks(task_files: Sequence[str]) -> None:
 
 def quick_report(spec: FamilySpec, examples: Examples) -> Report:
     """Return a family's quick lint, from the cache if an earlier start did not refuse it."""
-    path = _remembered_at(spec, examples)
+    path = _cache_path(spec, examples)
     known = None if path is None else _read(path)
     if known is not None:
         return known
@@ -68,7 +68,7 @@ def quick_report(spec: FamilySpec, examples: Examples) -> Report:
     return report
 
 
-def _remembered_at(spec: FamilySpec, examples: Examples) -> Path | None:
+def _cache_path(spec: FamilySpec, examples: Examples) -> Path | None:
     """Return the path of a family's cached report; None for a user without a home folder."""
     what = [
         _VERSION, spec.name, spec.digest.hex(), spec.verifier, spec.verifier_version,

@@ -26,7 +26,7 @@ refuses the task. On fewer rows it is a warning."""
 _FREQUENT: Final = 0.9
 _NAMED_FORMS: Final = 4
 """Maximum number of forms in one line; the report has all."""
-HOW_TO_STATE: Final = (
+EXAMPLE_HINT: Final = (
     'give an example of a right completion in the task file: good = ["<answer>{answer}'
     "</answer>\"], with {COLUMN} for a column's text"
 )
@@ -194,7 +194,7 @@ def _without_right(rows: Sequence[RowScores]) -> list[Finding]:
     )
     why = (
         "the rows have no right answer, so nothing shows that one earns more than a wrong one: "
-        f"the {_count(rows)} trial completions earned {paid}; {HOW_TO_STATE}"
+        f"the {_count(rows)} trial completions earned {paid}; {EXAMPLE_HINT}"
     )
     return [*found, Finding(level=Level.UNPROVEN, check="right", message=why)]
 
@@ -206,11 +206,15 @@ def _compared(rows: Sequence[RowScores]) -> list[Finding]:
     if len(rewards) == 1 and _count(rows) > len(rows):
         why = (
             f"it gives {rewards.pop():.2f} to everything that was tried: {_everything(rows)}"
-            f"{_tried_forms(rows)}; if it expects another form, {HOW_TO_STATE}"
+            f"{_tried_forms(rows)}; if it expects another form, {EXAMPLE_HINT}"
         )
         return [Finding(level=Level.REFUSED, check="constant", message=why)]
     unlike = [one for one in rows if _loses_to(one, Kind.OTHER)]
-    if not _has_good(rows) and len(unlike) > _MOST * len(rows) and all(map(_pays_alike, unlike)):
+    if (
+        not _has_good(rows)
+        and len(unlike) > _MOST * len(rows)
+        and all(map(_rewards_equally, unlike))
+    ):
         return [Finding(level=Level.REFUSED, check="right", message=_unrecognised(unlike[0]))]
     found: list[Finding] = []
     least = min(each.reward for one in rows for each in one.scored)
@@ -221,7 +225,9 @@ def _compared(rows: Sequence[RowScores]) -> list[Finding]:
             continue
         is_most = len(lost) >= _MOST * len(rows) and kind is not Kind.MANY
         level = Level.REFUSED if is_most else Level.WARNING
-        found.append(Finding(level=level, check=kind.name.lower(), message=_lost(lost, rows, kind)))
+        found.append(
+            Finding(level=level, check=kind.name.lower(), message=_describe_loss(lost, rows, kind))
+        )
     return found
 
 
@@ -244,7 +250,7 @@ def _loses_to(one: RowScores, kind: Kind) -> bool:
     return right is not None and wrong is not None and wrong.reward >= right.reward
 
 
-def _pays_alike(one: RowScores) -> bool:
+def _rewards_equally(one: RowScores) -> bool:
     right, other = one.right, one.best({Kind.OTHER})
     return right is not None and other is not None and right.reward == other.reward
 
@@ -256,7 +262,7 @@ def _unrecognised(one: RowScores) -> str:
     return (
         f"{_row(one)}no form of the right answer {quoted(value)} earns more than another row's "
         f"answer: both earn at most {right.reward:.2f}{_tried_forms([one])}; if it expects another "
-        f"form, {HOW_TO_STATE}"
+        f"form, {EXAMPLE_HINT}"
     )
 
 
@@ -275,7 +281,7 @@ def _tried_forms(rows: Sequence[RowScores]) -> str:
     return f" (with the answer in these forms: {listed})"
 
 
-def _lost(lost: Sequence[RowScores], rows: Sequence[RowScores], kind: Kind) -> str:
+def _describe_loss(lost: Sequence[RowScores], rows: Sequence[RowScores], kind: Kind) -> str:
     def lead(one: RowScores) -> float:
         right, wrong = one.right, one.best({kind})
         assert right is not None and wrong is not None

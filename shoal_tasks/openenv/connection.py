@@ -31,10 +31,10 @@ from shoal_tasks.openenv.address import ServerAddress
 from shoal_tasks.openenv.forms import NotAnActionError
 from shoal_tasks.openenv.messages import (
     EnvironmentRaisedError,
-    Observed,
     OpenEnvError,
     SessionLimitError,
-    read_answer,
+    StepResult,
+    parse_reply,
     read_json,
     reset_message,
     step_message,
@@ -48,7 +48,7 @@ MAX_ANSWER_BYTES: Final = 16 * MAX_TRANSCRIPT_CHARS
 message around them."""
 
 
-class ServerPlace:
+class ResolvedServer:
     """A server's address, resolved before the sandbox: its numeric addresses and the trusted
     certificates."""
 
@@ -59,12 +59,12 @@ class ServerPlace:
         try:
             found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
-            raise away(text, error) from None
+            raise unavailable(text, error) from None
         self.sockets = [(family, place) for family, _, _, _, place in found]
         self.context = ssl.create_default_context() if address.is_encrypted else None
 
 
-def away(text: str, why: object) -> ServerUnavailable:
+def unavailable(text: str, why: object) -> ServerUnavailable:
     """Return the error for a server that cannot be used now."""
     if isinstance(why, TimeoutError):
         why = "it does not answer in time"
@@ -73,16 +73,16 @@ def away(text: str, why: object) -> ServerUnavailable:
     return ServerUnavailable(f"the OpenEnv server at {text} cannot be used: {why}")
 
 
-class _Bytes:
+class _BoundedSocket:
     """A connected socket with a deadline and a limit of bytes for each reply."""
 
-    def __init__(self, place: ServerPlace) -> None:
+    def __init__(self, place: ResolvedServer) -> None:
         """Connect. Raises OSError."""
         self._deadline = time.monotonic() + ANSWER_S
         self._left = MAX_ANSWER_BYTES
         self._socket = self._connect(place)
 
-    def _connect(self, place: ServerPlace) -> socket.socket:
+    def _connect(self, place: ResolvedServer) -> socket.socket:
         refused: OSError | None = None
         for family, where in place.sockets:
             one = socket.socket(family, socket.SOCK_STREAM)
@@ -127,20 +127,20 @@ class _Bytes:
         return left
 
 
-def get_json(place: ServerPlace, path: str) -> dict[str, Any]:
+def get_json(place: ResolvedServer, path: str) -> dict[str, Any]:
     """Return the JSON object at a path of the server. Raises `ServerUnavailable`."""
     try:
-        line = _Bytes(place)
+        line = _BoundedSocket(place)
         try:
             return read_json(_get(line, place.address, path))
         finally:
             line.close()
     except (OSError, h11.ProtocolError, OpenEnvError) as error:
-        raise away(place.text, error) from None
+        raise unavailable(place.text, error) from None
 
 
-def _get(line: _Bytes, address: ServerAddress, path: str) -> bytes:
-    talk = h11.Connection(our_role=h11.CLIENT)
+def _get(line: _BoundedSocket, address: ServerAddress, path: str) -> bytes:
+    protocol = h11.Connection(our_role=h11.CLIENT)
     headers = [
         ("Host", address.host_header),
         ("Accept", "application/json"),
@@ -148,12 +148,12 @@ def _get(line: _Bytes, address: ServerAddress, path: str) -> bytes:
         ("Connection", "close"),
     ]
     request = h11.Request(method="GET", target=f"{address.path}{path}", headers=headers)
-    line.send((talk.send(request) or b"") + (talk.send(h11.EndOfMessage()) or b""))
+    line.send((protocol.send(request) or b"") + (protocol.send(h11.EndOfMessage()) or b""))
     body = bytearray()
     while True:
-        event = talk.next_event()
+        event = protocol.next_event()
         if event is h11.NEED_DATA:
-            talk.receive_data(line.read())
+            protocol.receive_data(line.read())
         elif isinstance(event, h11.Response) and event.status_code != 200:
             raise OpenEnvError(f"{path} answers {event.status_code}")
         elif isinstance(event, h11.Data):
@@ -167,41 +167,41 @@ def _get(line: _Bytes, address: ServerAddress, path: str) -> bytes:
 class Session:
     """One session: a private environment on the server, until the connection ends."""
 
-    def __init__(self, place: ServerPlace) -> None:
+    def __init__(self, place: ResolvedServer) -> None:
         """Connect; retry for a while if all sessions are in use. Raises `ServerUnavailable`."""
         self._place = place
-        self._line: _Bytes | None = None
+        self._line: _BoundedSocket | None = None
         deadline = time.monotonic() + ANSWER_S
         while True:
             try:
                 self._open()
-                self._knock()
+                self._check_capacity()
                 return
             except SessionLimitError:
                 self.close()
                 if time.monotonic() > deadline:
                     why = "all its sessions are in use: start it with max_concurrent_envs = 4"
-                    raise away(place.text, why) from None
+                    raise unavailable(place.text, why) from None
                 time.sleep(POLL_S)
             except (OSError, ProtocolError, OpenEnvError) as error:
                 self.close()
-                raise away(place.text, error) from None
+                raise unavailable(place.text, error) from None
             except BaseException:
                 self.close()
                 raise
 
-    def reset(self, seed: int) -> Observed:
+    def reset(self, seed: int) -> StepResult:
         """Begin an episode. Raises as `step`."""
-        return self._asked(reset_message(seed))
+        return self._exchange(reset_message(seed))
 
-    def step(self, action: dict[str, Any]) -> Observed:
+    def step(self, action: dict[str, Any]) -> StepResult:
         """Take an action.
 
         Raises:
             ServerUnavailable: the session has ended.
             NotAnActionError, EnvironmentRaisedError: the session continues.
         """
-        return self._asked(step_message(action))
+        return self._exchange(step_message(action))
 
     @property
     def is_open(self) -> bool:
@@ -214,17 +214,17 @@ class Session:
         if line is not None:
             line.close()
 
-    def _asked(self, message: str) -> Observed:
+    def _exchange(self, message: str) -> StepResult:
         try:
-            return self._ask(message)
+            return self._request(message)
         except (OSError, ProtocolError, OpenEnvError, SessionLimitError) as error:
             self.close()
-            raise away(self._place.text, error or "its session has ended") from None
+            raise unavailable(self._place.text, error or "its session has ended") from None
 
-    def _knock(self) -> None:
+    def _check_capacity(self) -> None:
         """Send one request: a server without a free session refuses only then."""
         try:
-            self._ask(reset_message(0))
+            self._request(reset_message(0))
         except ConnectionError:
             # The server closes the connection, possibly before its error message arrives.
             raise SessionLimitError from None
@@ -232,40 +232,40 @@ class Session:
             raise OpenEnvError(f"it cannot be reset: {error}") from None
 
     def _open(self) -> None:
-        self._line = line = _Bytes(self._place)
-        self._talk = WSConnection(ConnectionType.CLIENT)
+        self._line = line = _BoundedSocket(self._place)
+        self._protocol = WSConnection(ConnectionType.CLIENT)
         address = self._place.address
         request = Request(host=address.host_header, target=f"{address.path}/ws")
-        line.send(self._talk.send(request))
+        line.send(self._protocol.send(request))
         while True:
             self._receive(line)
-            for event in self._talk.events():
+            for event in self._protocol.events():
                 if isinstance(event, AcceptConnection):
                     return
                 if isinstance(event, RejectConnection):
                     raise OpenEnvError(f"/ws answers {event.status_code}")
 
-    def _ask(self, text: str) -> Observed:
+    def _request(self, text: str) -> StepResult:
         assert self._line is not None
         self._line.expect()
-        self._line.send(self._talk.send(Message(data=text)))
+        self._line.send(self._protocol.send(Message(data=text)))
         parts: list[str] = []
         while True:
-            for event in self._talk.events():
+            for event in self._protocol.events():
                 if isinstance(event, Ping):
-                    self._line.send(self._talk.send(event.response()))
+                    self._line.send(self._protocol.send(event.response()))
                 elif isinstance(event, CloseConnection):
                     raise OpenEnvError("it closed the session")
                 elif isinstance(event, TextMessage):
                     parts.append(event.data)
                     if event.message_finished:
-                        return read_answer("".join(parts))
+                        return parse_reply("".join(parts))
                 elif isinstance(event, Message):
                     raise OpenEnvError("a reply that is not text")
             self._receive(self._line)
 
-    def _receive(self, line: _Bytes) -> None:
+    def _receive(self, line: _BoundedSocket) -> None:
         data = line.read()
         if not data:
             raise OpenEnvError("it closed the connection")
-        self._talk.receive_data(data)
+        self._protocol.receive_data(data)

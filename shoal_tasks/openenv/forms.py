@@ -22,9 +22,9 @@ from shoal_tasks.errors import FamilyError
 from shoal_tasks.spec import canonical_json
 
 _NOT_AN_ACTION_FIELD: Final = frozenset({"metadata"})
-_NOT_SEEN: Final = frozenset({"metadata", "reward", "done"})
+_HIDDEN_FIELDS: Final = frozenset({"metadata", "reward", "done"})
 _SCALARS: Final = frozenset({"integer", "number", "boolean"})
-_NOTES: Final = frozenset({"title", "description", "examples", "example", "$comment"})
+_ANNOTATIONS: Final = frozenset({"title", "description", "examples", "example", "$comment"})
 """Schema keys without influence on the accepted values: builds may differ in them."""
 _MAX_DEPTH: Final = 32
 """Maximum nesting of a schema."""
@@ -74,7 +74,7 @@ class ObservationForm:
                 value if isinstance(value, str) else canonical_json("" if value is None else value)
             )
         return canonical_json(
-            {key: value for key, value in observation.items() if key not in _NOT_SEEN}
+            {key: value for key, value in observation.items() if key not in _HIDDEN_FIELDS}
         )
 
 
@@ -100,7 +100,7 @@ def action_form(schema: object, wanted: str = "") -> ActionForm:
 
 def observation_form(schema: object, wanted: str = "") -> ObservationForm:
     """Return the conversion of observations for this schema; `wanted` as in `action_form`."""
-    fields = _fields(schema, _NOT_SEEN, "observation")
+    fields = _fields(schema, _HIDDEN_FIELDS, "observation")
     if wanted and wanted not in fields:
         raise FamilyError(_no_field("observation", wanted, fields))
     only = _only(list(fields))
@@ -108,19 +108,19 @@ def observation_form(schema: object, wanted: str = "") -> ObservationForm:
     return ObservationForm(field=wanted or (only if is_text else ""))
 
 
-def stated(schema: object, depth: int = 0) -> Any:
+def strip_annotations(schema: object, depth: int = 0) -> Any:
     """Return a schema without titles, descriptions and examples. Raises `FamilyError`."""
     if depth > _MAX_DEPTH:
         raise FamilyError("the server's schema is nested too deeply")
     if isinstance(schema, dict):
         return {
-            key: stated(value, depth + 1)
+            key: strip_annotations(value, depth + 1)
             for key, value in schema.items()
             # A field may be named `title`: keys below `properties` are field names.
-            if key not in _NOTES or isinstance(value, dict)
+            if key not in _ANNOTATIONS or isinstance(value, dict)
         }
     if isinstance(schema, list):
-        return [stated(one, depth + 1) for one in schema]
+        return [strip_annotations(one, depth + 1) for one in schema]
     return schema
 
 

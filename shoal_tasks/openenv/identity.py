@@ -14,26 +14,26 @@ from typing import Final
 
 from shoal_tasks.errors import FamilyError, ServerUnavailable
 from shoal_tasks.openenv.address import parse_address
-from shoal_tasks.openenv.connection import ServerPlace, Session, away, get_json
+from shoal_tasks.openenv.connection import ResolvedServer, Session, get_json, unavailable
 from shoal_tasks.openenv.forms import (
     ActionForm,
     NotAnActionError,
     ObservationForm,
     action_form,
     observation_form,
-    stated,
+    strip_annotations,
 )
-from shoal_tasks.openenv.messages import EnvironmentRaisedError, Observed
+from shoal_tasks.openenv.messages import EnvironmentRaisedError, StepResult
 from shoal_tasks.rows import file_digest
 from shoal_tasks.spec import FamilySpec, JsonValue, canonical_json
-from shoal_tasks.turns import PROBED_GAMES, PROBED_TURNS, improvised
+from shoal_tasks.turns import PROBED_GAMES, PROBED_TURNS, probe_messages
 from shoal_wire.limits import MAX_NAME_BYTES
 
 NOT_AN_ACTION: Final = "This is not an action of the environment."
 """The observation after a message that is not an action. The server's own text differs between
 releases."""
 
-_TRIED: Final = ("", "1", "2", "3", "yes", "hello", "[1]", "{}")
+_PROBES: Final = ("", "1", "2", "3", "yes", "hello", "[1]", "{}")
 """Messages of these games, in addition to words of the last observation."""
 
 
@@ -64,7 +64,7 @@ def forms_of(spec_schema: dict[str, object], action: str, observation: str) -> F
     )
 
 
-def describe(place: ServerPlace, action: str = "", observation: str = "") -> Description:
+def describe(place: ResolvedServer, action: str = "", observation: str = "") -> Description:
     """Query a server and play trial games. `action` and `observation` choose fields, if any.
 
     Raises:
@@ -73,7 +73,9 @@ def describe(place: ServerPlace, action: str = "", observation: str = "") -> Des
     """
     metadata, schema = get_json(place, "/metadata"), get_json(place, "/schema")
     forms = forms_of(schema, action, observation)
-    kept = {key: stated(schema[key]) for key in ("action", "observation") if key in schema}
+    kept = {
+        key: strip_annotations(schema[key]) for key in ("action", "observation") if key in schema
+    }
     named = {key: str(metadata.get(key) or "") for key in ("name", "version")}
     if not named["name"] or max(map(len, named.values())) > MAX_NAME_BYTES:
         raise FamilyError(f"the environment at {place.text} has no name, or one that is too long")
@@ -104,8 +106,8 @@ def play_probe(session: Session, forms: Forms, number: int, text: str) -> list[l
     try:
         seen = session.reset(number)
         played.append(_row(forms, seen))
-        chance = random.Random(number)
-        for message in improvised(chance, _TRIED, lambda: str(played[-1][0]), PROBED_TURNS):
+        rng = random.Random(number)
+        for message in probe_messages(rng, _PROBES, lambda: str(played[-1][0]), PROBED_TURNS):
             if seen.done:
                 break
             try:
@@ -118,11 +120,11 @@ def play_probe(session: Session, forms: Forms, number: int, text: str) -> list[l
                 played.append(["", 0.0, True])
                 break
     except (NotAnActionError, EnvironmentRaisedError) as error:
-        raise away(text, f"it cannot be reset: {error}") from None
+        raise unavailable(text, f"it cannot be reset: {error}") from None
     return played
 
 
-def _row(forms: Forms, seen: Observed) -> list[JsonValue]:
+def _row(forms: Forms, seen: StepResult) -> list[JsonValue]:
     return [forms.observation.text(seen.observation), seen.reward, seen.done]
 
 
@@ -140,7 +142,7 @@ def _digest(value: object) -> str:
     return file_digest(canonical_json(value).encode(errors="replace"))
 
 
-_away: dict[str, ServerUnavailable] = {}
+_unavailable: dict[str, ServerUnavailable] = {}
 
 
 def look_up(text: str, action: str = "", observation: str = "") -> Description:
@@ -148,8 +150,8 @@ def look_up(text: str, action: str = "", observation: str = "") -> Description:
 
     Raises as `describe`.
     """
-    if text in _away:
-        raise _away[text]
+    if text in _unavailable:
+        raise _unavailable[text]
     try:
         return _known(text, action, observation)
     except ServerUnavailable as error:
@@ -158,21 +160,21 @@ def look_up(text: str, action: str = "", observation: str = "") -> Description:
 
 @functools.cache  # one entry for each server in a task file
 def _known(text: str, action: str, observation: str) -> Description:
-    return describe(ServerPlace(parse_address(text), text), action, observation)
+    return describe(ResolvedServer(parse_address(text), text), action, observation)
 
 
-def stop_asking(error: ServerUnavailable) -> None:
+def mark_unavailable(error: ServerUnavailable) -> None:
     """Treat a server as unavailable for the rest of this process.
 
     An event loop that reloads its task files must not wait for it.
     """
-    _away[error.lane] = error
+    _unavailable[error.worker_key] = error
 
 
-def check_same(spec: FamilySpec, found: Description) -> None:
+def check_environment(spec: FamilySpec, found: Description) -> None:
     """Raise `ServerUnavailable` if a server runs another environment than the family's."""
     other = [key for key, value in found.config.items() if spec.config.get(key) != value]
     if other:
-        raise away(
+        raise unavailable(
             spec.path, f"it runs another environment than the swarm's {spec.name!r} (by {other[0]})"
         )

@@ -17,7 +17,7 @@ from typing import Any, Final
 from shoal_base.bounded import LINE_CHARS
 from shoal_tasks.openenv.forms import NotAnActionError
 
-NO_PLACE: Final = "CAPACITY_REACHED"
+CAPACITY_REACHED: Final = "CAPACITY_REACHED"
 """The error code of a server whose sessions are all in use."""
 _NOT_AN_ACTION: Final = "VALIDATION_ERROR"
 _ENVIRONMENT_FAILED: Final = "EXECUTION_ERROR"
@@ -36,7 +36,7 @@ class EnvironmentRaisedError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class StepResult:
     """One reply of an environment."""
 
     observation: Mapping[str, Any]
@@ -54,7 +54,7 @@ def step_message(action: Mapping[str, Any]) -> str:
     return _encode("step", action)
 
 
-def read_answer(text: str) -> Observed:
+def parse_reply(text: str) -> StepResult:
     """Parse the reply to either message.
 
     Raises `NotAnActionError`, `EnvironmentRaisedError`, `SessionLimitError`; otherwise
@@ -78,7 +78,7 @@ def read_answer(text: str) -> Observed:
         raise OpenEnvError("a reward that is not a finite number")
     if not isinstance(data.get("done", False), bool):
         raise OpenEnvError("`done` is neither true nor false")
-    return Observed(
+    return StepResult(
         observation=observation, reward=float(number), done=bool(data.get("done", False))
     )
 
@@ -109,11 +109,11 @@ def _line(value: object, most: int) -> str:
 
 
 def _raise(data: Mapping[str, Any]) -> None:
-    code, said = _line(data.get("code"), 40), _line(data.get("message"), LINE_CHARS)
+    code, text = _line(data.get("code"), 40), _line(data.get("message"), LINE_CHARS)
     if code == _NOT_AN_ACTION:
         raise NotAnActionError
-    if code == NO_PLACE:
+    if code == CAPACITY_REACHED:
         raise SessionLimitError
     if code == _ENVIRONMENT_FAILED:
-        raise EnvironmentRaisedError(said)
-    raise OpenEnvError(f"{code}: {said}")
+        raise EnvironmentRaisedError(text)
+    raise OpenEnvError(f"{code}: {text}")

@@ -48,9 +48,9 @@ _REFUSED: Final[Mapping[str, tuple[str, ...]]] = {
 """Events by what they access. An event is refused if it begins with one of these prefixes."""
 _REASONS: Final = {start: what for what, starts in _REFUSED.items() for start in starts}
 _STARTS: Final = tuple(_REASONS)
-_BEHIND_A_WALL: Final = ("ctypes.", "code.__new__", "exec", "os.putenv", "os.unsetenv")
+_HARMLESS_IF_SANDBOXED: Final = ("ctypes.", "code.__new__", "exec", "os.putenv", "os.unsetenv")
 """Events that are harmless where the operating system itself isolates the process."""
-_LOOKS_FOR_A_LINE: Final = (("open", "r", 0), ("open", "rb", 0))
+_SOURCE_LINE_READS: Final = (("open", "r", 0), ("open", "rb", 0))
 """The interpreter opens a file to show the line of a `SyntaxError`. It works without."""
 _LISTINGS: Final = ("os.listdir", "os.scandir")
 _ABOUT_PATHS: Final = (
@@ -71,7 +71,7 @@ class AuditGuard:
         self.scoring = False
         self.numbers_only = False
         """While scoring, allow code that can only create a number (math-verify's parser)."""
-        self.is_walled = False
+        self.is_sandboxed = False
         """True if the operating system isolates this process from files, network and processes. A
         user's file may then evaluate text."""
         self._readable = _library_roots()
@@ -116,7 +116,7 @@ class AuditGuard:
             if isinstance(filename, str) and not self._is_library(filename):
                 return f"import of {filename}"
             return None
-        if self.is_walled and self._watched and event.startswith(_BEHIND_A_WALL):
+        if self.is_sandboxed and self._watched and event.startswith(_HARMLESS_IF_SANDBOXED):
             return None
         if event == "exec" and self.scoring:
             allowed = self.numbers_only and len(args) == 1 and _makes_a_number(args[0])
@@ -168,7 +168,7 @@ class AuditGuard:
         folder = os.fsdecode(path)
         return folder in self._searched or self._is_library(f"{folder}/x")
 
-    def look_refusal(self, path: object, what: str) -> str | None:
+    def stat_refusal(self, path: object, what: str) -> str | None:
         """Return why a user's file may not check for `path`; None if it may, or if a library asks.
 
         Nothing outside the library folders is visible to user code.
@@ -178,13 +178,13 @@ class AuditGuard:
         text = os.fsdecode(path)
         if self._is_library(text) or text in self._watched:
             return None
-        return what if _asks_itself(sys._getframe(1), self._watched) else None
+        return what if _is_called_by(sys._getframe(1), self._watched) else None
 
     def _is_library(self, path: str) -> bool:
         return (os.path.normpath(path) + os.sep).startswith(self._readable)
 
 
-def _asks_itself(frame: FrameType | None, paths: Sequence[str]) -> bool:
+def _is_called_by(frame: FrameType | None, paths: Sequence[str]) -> bool:
     """Return whether a user's file is the caller, directly or through functions about paths."""
     while frame is not None and frame.f_globals.get("__name__") in _ABOUT_PATHS:
         frame = frame.f_back
@@ -233,7 +233,7 @@ def install(guard: AuditGuard) -> None:
     def hook(event: str, args: tuple[object, ...]) -> None:
         reason = guard.refusal(event, args)
         if reason is not None:
-            if (event, *args[1:]) not in _LOOKS_FOR_A_LINE:
+            if (event, *args[1:]) not in _SOURCE_LINE_READS:
                 guard.record(reason)
             raise PermissionError(f"refused in the task worker: {reason}")
 
@@ -244,7 +244,7 @@ def install(guard: AuditGuard) -> None:
     def looking(function: Callable[..., R]) -> Callable[..., R]:
         @functools.wraps(function)
         def look(path: object = ".", *args: object, **named: object) -> R:
-            reason = guard.look_refusal(path, f"looking for {path!r}")
+            reason = guard.stat_refusal(path, f"looking for {path!r}")
             if reason is not None:
                 guard.record(reason)
                 raise PermissionError(f"refused in the task worker: {reason}")

@@ -40,7 +40,7 @@ from typing import Final
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.sandbox import audit, landlock, private_root, seccomp
 from shoal_tasks.sandbox.library_folders import library_folders
-from shoal_tasks.types import Layer, is_walled
+from shoal_tasks.types import Layer, is_sandboxed
 
 _CLONE_NEWUSER: Final = 0x10000000
 _CLONE_NEWNET: Final = 0x40000000
@@ -83,13 +83,13 @@ def enter(
     sys.dont_write_bytecode = True
     layers: dict[str, Callable[[], str]] = {
         "process_group": _own_session,
-        "network": lambda: _leave_network(libc, is_needed=bool(guard.servers)),
-        "filesystem": lambda: _leave_filesystem(libc, folders),
-        "user": _become_nobody,
+        "network": lambda: _unshare_network(libc, is_needed=bool(guard.servers)),
+        "filesystem": lambda: _isolate_filesystem(libc, folders),
+        "user": _drop_privileges,
         "rlimits": lambda: _limit_resources(limits, used_bytes, without=without),
         "no_new_privs": lambda: _prctl(libc, _PR_SET_NO_NEW_PRIVS, 1),
         "landlock": lambda: landlock.enter(_need(libc), folders, connects=bool(guard.servers)),
-        "parent_death": lambda: _die_with_parent(libc, parent_pid),
+        "parent_death": lambda: _set_parent_death_signal(libc, parent_pid),
         "seccomp": lambda: seccomp.install(libc, connects=bool(guard.servers)),
         "audit_hook": lambda: _install_hook(guard),
     }
@@ -99,7 +99,7 @@ def enter(
         if name not in wanted:
             continue
         if name == "audit_hook":
-            guard.is_walled = is_walled(found)
+            guard.is_sandboxed = is_sandboxed(found)
         found.append(_apply(name, layer))
     return tuple(found)
 
@@ -117,12 +117,12 @@ def enter_before_forks(parent_pid: int) -> tuple[int, tuple[Layer, ...]]:
     with contextlib.suppress(KeyError):
         seccomp.program(platform.machine())  # cached for the children
     layers: dict[str, Callable[[], str]] = {
-        "network": lambda: _leave_network(libc, is_needed=False),
-        "filesystem": lambda: _leave_filesystem(libc, folders),
-        "user": _become_nobody,
+        "network": lambda: _unshare_network(libc, is_needed=False),
+        "filesystem": lambda: _isolate_filesystem(libc, folders),
+        "user": _drop_privileges,
         "no_new_privs": lambda: _prctl(libc, _PR_SET_NO_NEW_PRIVS, 1),
         "landlock": lambda: landlock.enter(_need(libc), folders),
-        "parent_death": lambda: _die_with_parent(libc, parent_pid),
+        "parent_death": lambda: _set_parent_death_signal(libc, parent_pid),
     }
     return used_bytes, tuple(_apply(name, layer) for name, layer in layers.items())
 
@@ -143,7 +143,7 @@ def confine_fork(
     )
     _apply("rlimits", lambda: _limit_resources(limits, used_bytes, file_bytes=file_bytes))
     _apply("stack", _enlarge_stack)
-    _apply("parent_death", lambda: _die_with_parent(libc, parent_pid))
+    _apply("parent_death", lambda: _set_parent_death_signal(libc, parent_pid))
     # Prevents other processes of this user from reading its memory.
     _apply("not_dumpable", lambda: _prctl(libc, _PR_SET_DUMPABLE, 0))
     if not _apply("seccomp", lambda: seccomp.install(libc)).active:
@@ -173,7 +173,7 @@ def _own_session() -> str:
     return "own session"
 
 
-def _leave_network(libc: ctypes.CDLL | None, *, is_needed: bool) -> str:
+def _unshare_network(libc: ctypes.CDLL | None, *, is_needed: bool) -> str:
     flags = _CLONE_NEWIPC if is_needed else _CLONE_NEWNET | _CLONE_NEWIPC
     user, group = os.geteuid(), os.getegid()
     if user != 0:
@@ -181,13 +181,13 @@ def _leave_network(libc: ctypes.CDLL | None, *, is_needed: bool) -> str:
         flags |= _CLONE_NEWUSER
     _check(_need(libc).unshare(flags))
     if user != 0:
-        _keep_ids(user, group)
+        _map_ids(user, group)
     if is_needed:
         raise NotImplementedError("it connects to its own server")
     return "own namespace" if user == 0 else "own user and network namespaces"
 
 
-def _keep_ids(user: int, group: int) -> None:
+def _map_ids(user: int, group: int) -> None:
     """Map the user and group to themselves in the new namespace, which creating files needs."""
     for name, text in (
         ("setgroups", "deny"),
@@ -198,7 +198,7 @@ def _keep_ids(user: int, group: int) -> None:
             Path(f"/proc/self/{name}").write_text(text)
 
 
-def _leave_filesystem(libc: ctypes.CDLL | None, folders: Sequence[str]) -> str:
+def _isolate_filesystem(libc: ctypes.CDLL | None, folders: Sequence[str]) -> str:
     try:
         _check(_need(libc).unshare(private_root.CLONE_NEWNS))
         private_root.enter(_need(libc), folders)
@@ -206,7 +206,7 @@ def _leave_filesystem(libc: ctypes.CDLL | None, folders: Sequence[str]) -> str:
     except OSError as error:
         if landlock.version(_need(libc)) and _are_readable_to_all(folders):
             raise NotImplementedError(f"no mounts ({error}); Landlock instead") from None
-    return _leave_for_nothing()
+    return _enter_empty_root()
 
 
 def _are_readable_to_all(folders: Sequence[str]) -> bool:
@@ -218,7 +218,7 @@ def _are_readable_to_all(folders: Sequence[str]) -> bool:
     return all(one.stat().st_mode & (0o001 if one.is_dir() else 0o004) for one in every)
 
 
-def _leave_for_nothing() -> str:
+def _enter_empty_root() -> str:
     empty = Path(tempfile.mkdtemp(prefix="shoal-tasks-"))
     os.chdir(empty)
     # Removed first, entered second: nothing can be created in a removed directory, and nothing
@@ -228,7 +228,7 @@ def _leave_for_nothing() -> str:
     return "empty root"
 
 
-def _become_nobody() -> str:
+def _drop_privileges() -> str:
     if os.geteuid() != 0:
         return f"uid {os.geteuid()}, not root"
     os.setgroups([])
@@ -266,7 +266,7 @@ def _limit_resources(
     return f"{detail}; without {', '.join(refused)}" if refused else detail
 
 
-def _die_with_parent(libc: ctypes.CDLL | None, parent_pid: int | None) -> str:
+def _set_parent_death_signal(libc: ctypes.CDLL | None, parent_pid: int | None) -> str:
     # After the change of user, which clears this setting.
     detail = _prctl(libc, _PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent_pid is not None and os.getppid() != parent_pid:

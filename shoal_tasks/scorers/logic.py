@@ -34,13 +34,13 @@ def conclusion_score(answer: str, metadata: Mapping[str, Any]) -> float:
     return float((_num_excluded(found, variables) / excluded) ** 2)
 
 
-def says_something(metadata: Mapping[str, Any]) -> bool:
+def is_informative(metadata: Mapping[str, Any]) -> bool:
     """Return whether the premises are neither contradictory nor a tautology."""
     given = models_of_premises(metadata)
     return given != 0 and _num_excluded(given, metadata["variables"]) > 0
 
 
-def all_that_is_said(metadata: Mapping[str, Any]) -> str:
+def strongest_conclusion(metadata: Mapping[str, Any]) -> str:
     """Return a conclusion that earns the full reward: the conjunction of the premises."""
     return " ∧ ".join(f"({premise})" for premise in metadata["premises"])
 

@@ -29,7 +29,7 @@ _CLOSE: Final = 1e-6
 """Maximum relative error of a float in a table of calls."""
 
 
-class FailedTestError(Exception):
+class TestFailedError(Exception):
     """The code fails a test; one line."""
 
 
@@ -40,14 +40,14 @@ def check(tests: dict[str, Any], code: str, channel: Channel) -> str:
         run = _Run(tests, channel)
         run.load(code)
         run.calls_of_a_table() if tests["kind"] == CALLS else run.program()
-    except FailedTestError as failure:
+    except TestFailedError as failure:
         return str(failure)
     except ChannelClosed as ending:
         return str(ending)
     except (SystemExit, KeyboardInterrupt, GeneratorExit):
         return "the tests exit"
     except BaseException as error:  # noqa: BLE001  tests may raise anything
-        return _told(error)
+        return _error_line(error)
     # A test may swallow every exception, also that of a closed channel.
     return "the code ended its process" if channel.is_closed else ""
 
@@ -115,11 +115,11 @@ class _Run:
             try:
                 found = self._entry(*copy.deepcopy(given), **copy.deepcopy(named))
             except Exception as error:  # noqa: BLE001  tested code may raise anything
-                raise FailedTestError(f"test {number}: {_told(error)}") from None
+                raise TestFailedError(f"test {number}: {_error_line(error)}") from None
             is_wrapped = is_of_apps and isinstance(expected, list) and expected
             if _equal(found, expected) or (is_wrapped and _equal(found, expected[0])):
                 continue
-            raise FailedTestError(
+            raise TestFailedError(
                 f"test {number}: {self._tests['entry']}({_shown(given)}) gives {_shown(found)}, "
                 f"not {_shown(expected)}"
             )
@@ -133,7 +133,7 @@ def _run_cases(kind: type[unittest.TestCase]) -> None:
     cases = unittest.defaultTestLoader.loadTestsFromTestCase(kind)
     result = unittest.TextTestRunner(io.StringIO()).run(cases)
     for case, trace in [*result.errors, *result.failures]:
-        raise FailedTestError(f"{case.id()}: {trace.strip().splitlines()[-1]}"[:LINE_CHARS])
+        raise TestFailedError(f"{case.id()}: {trace.strip().splitlines()[-1]}"[:LINE_CHARS])
 
 
 def _equal(found: Any, expected: Any) -> bool:
@@ -165,7 +165,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 
-def _told(error: BaseException) -> str:
+def _error_line(error: BaseException) -> str:
     """Return one line about an error, with the test that raised it."""
     line, trace = None, error.__traceback__
     while trace is not None:

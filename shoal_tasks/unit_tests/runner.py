@@ -32,7 +32,7 @@ from shoal_wire.framing import FrameDecoder, FrameError, encode_frame
 IDLE_SECONDS: Final = 3.0
 """Wall time without processor time after which a process is taken to wait forever."""
 _POLL_SECONDS: Final = 0.25
-_STIRS: Final = 0.0005
+_ACTIVE_SECONDS: Final = 0.0005
 """Minimum processor time, in seconds, of an active process in that interval."""
 
 
@@ -89,7 +89,7 @@ class TestRunner:
         job = {"tests": tests, "code": code}
         ended = self._fork(fork_server.CALLS, job, seconds)
         used = sum(ended.cpu_seconds)
-        if (limit := _limit_met(ended, seconds)) is not None:
+        if (limit := _exceeded_limit(ended, seconds)) is not None:
             return Outcome(
                 error=limit, timed_out=not ended.why.startswith("it waits"), cpu_seconds=used
             )
@@ -104,7 +104,7 @@ class TestRunner:
             left = max(0.1, seconds - used)
             ended = self._fork(fork_server.SCRIPT, {"code": code, "input": given}, left)
             used += sum(ended.cpu_seconds)
-            limit = _limit_met(ended, left)
+            limit = _exceeded_limit(ended, left)
             error = limit or _script_error(ended) or difference(ended.output, expected)
             if error:
                 timed_out = limit is not None and not ended.why.startswith("it waits")
@@ -167,7 +167,7 @@ def _exchange(
         except (OSError, FrameError, ValueError, RecursionError):
             return None, ""
         times = _cpu_seconds(pids)
-        if not times or sum(times) > used + _STIRS:
+        if not times or sum(times) > used + _ACTIVE_SECONDS:
             used, stirred = sum(times), now
         if max(times, default=0.0) > seconds:
             return None, ""  # their exit status gives the time used
@@ -186,7 +186,7 @@ def _cpu_seconds(pids: Sequence[int]) -> list[float]:
         return []
 
 
-def _limit_met(ended: _Ended, seconds: float) -> str | None:
+def _exceeded_limit(ended: _Ended, seconds: float) -> str | None:
     """Return the time limit that the processes exceeded; None if none."""
     if ended.why:
         return ended.why

@@ -33,7 +33,7 @@ def fences(text: str) -> Iterator[tuple[str, int, int]]:
         position = end.end()
 
 
-def unread_around_code(text: str) -> tuple[tuple[int, int], ...] | None:
+def unscored_around_code(text: str) -> tuple[tuple[int, int], ...] | None:
     """Return the character ranges outside the only Python block; its fences count as inside.
 
     None if there are several blocks: which of them runs depends on what they define.
@@ -69,7 +69,7 @@ def code_span(text: str, entry: str = "") -> tuple[int, int]:
     return (holding or spans)[-1] if entry else spans[-1]
 
 
-def code_in(text: str, entry: str = "") -> str:
+def extract_code(text: str, entry: str = "") -> str:
     """Return a completion's code, dedented if it is a block; empty if it is too long."""
     first, last = code_span(text, entry)
     code = text[first:last].strip("\n")

@@ -14,13 +14,13 @@ from typing import Any, cast
 
 from shoal_base.bounded import LINE_CHARS
 from shoal_tasks.answers import python_reward
+from shoal_tasks.builtin_games import BUILTIN_GAMES
 from shoal_tasks.errors import FamilyError, ServerUnavailable, WorkerUnavailable
 from shoal_tasks.limits import MAX_QUESTION_CHARS, TIMED_OUT_ERROR, WorkerLimits
-from shoal_tasks.own_games import OWN_GAMES
 from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.spec import (
+    BUILTIN_GAME,
     MATH_VERIFY,
-    OWN_GAME,
     ROWS_GENERATOR,
     FamilySpec,
 )
@@ -39,7 +39,7 @@ from shoal_tasks.worker.item_limit import ItemLimit, ItemTimeout
 from shoal_tasks.worker.open_env import ServerPlayer, ServerTasks
 from shoal_tasks.worker.scoring import score
 from shoal_tasks.worker.text_arena import new_text_game
-from shoal_tasks.worker.user_code import UnrepeatableError, UserCodeError
+from shoal_tasks.worker.user_code import NondeterministicError, UserCodeError
 from shoal_wire.types import FinishReason
 
 
@@ -107,7 +107,7 @@ class RequestAnswerer:
             source, _ = self._files.pop(spec.name)
             return load_game(spec, source, self._limit, self._guard)
         game = str(spec.config["game"])
-        return OWN_GAMES[game] if spec.verifier == OWN_GAME else new_text_game(game)
+        return BUILTIN_GAMES[game] if spec.verifier == BUILTIN_GAME else new_text_game(game)
 
     def answer(self, message: Message) -> Message:
         """Return the reply to one request. Raises ValueError or KeyError if it is malformed."""
@@ -127,7 +127,7 @@ class RequestAnswerer:
         rows = [stream for stream in self._streams.values() if isinstance(stream, RowTasks)]
         return [note for stream in rows for note in stream.notes]
 
-    def rest(self) -> None:
+    def release_idle(self) -> None:
         """Release server sessions while the worker is idle."""
         for player in self._servers.values():
             player.release()
@@ -163,13 +163,13 @@ class RequestAnswerer:
         except ItemTimeout:
             pass
         except MemoryError:
-            self._end_if_it_plays(wanted)
+            self._exit_if_game(wanted)
         except WorkerUnavailable:
             os._exit(1)  # the fork server has ended, and only a new worker can start one
         except TestsError as error:
             return {"reward": 0.0, "error": str(error), "timed_out": error.timed_out}
-        except UnrepeatableError as error:
-            return {"unrepeatable": str(error)}
+        except NondeterministicError as error:
+            return {"nondeterministic": str(error)}
         except UserCodeError as error:
             return {"reward": 0.0, "error": str(error)}
         except ServerUnavailable:
@@ -197,8 +197,8 @@ class RequestAnswerer:
                 earned = stream.score(int(wanted["seed"]), int(wanted["index"]), texts)
         except ItemTimeout:
             pass
-        except UnrepeatableError as error:
-            return {"unrepeatable": str(error)}
+        except NondeterministicError as error:
+            return {"nondeterministic": str(error)}
         except UserCodeError as error:
             failed["error"] = str(error)
         except MemoryError:
@@ -237,10 +237,10 @@ class RequestAnswerer:
         except ItemTimeout:
             pass
         except MemoryError:
-            self._end_if_it_plays(wanted)
+            self._exit_if_game(wanted)
         return asdict(Play.over(TIMED_OUT_ERROR) if self._limit.expired else play)
 
-    def _end_if_it_plays(self, wanted: dict[str, Any]) -> None:
+    def _exit_if_game(self, wanted: dict[str, Any]) -> None:
         """End the process if a game ran out of memory: the client retries with a new worker.
 
         Earlier games may have filled the memory, which must not lower this completion's reward.

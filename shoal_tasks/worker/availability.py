@@ -17,27 +17,27 @@ from typing import Any, Final, NoReturn, TypeVar
 from shoal_tasks.errors import FamilyError, ServerUnavailable, WorkerUnavailable
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec
-from shoal_tasks.worker.plan import CallFailure, WorkerCall
+from shoal_tasks.worker.batching import CallFailure, WorkerCall
 from shoal_tasks.worker.process import Pipes
 from shoal_tasks.worker.worker_session import WorkerSession
 
 R = TypeVar("R")
 
-AWAY_S: Final = 2 * WorkerLimits().request_timeout_seconds
+RETRY_AFTER_S: Final = 2 * WorkerLimits().request_timeout_seconds
 """Seconds before an unavailable server is tried again. Each try may block its caller for
 `WorkerLimits.request_timeout_seconds`."""
 
 log = logging.getLogger(__name__)
 
 
-class ServerConversation(WorkerSession):
+class ServiceSession(WorkerSession):
     """A session with the worker of one server or judge, which may be unavailable."""
 
     def __init__(self, families: Sequence[FamilySpec], limits: WorkerLimits, pipes: Pipes) -> None:
         super().__init__(families, limits, pipes)
         self._what = "judge" if self.is_of_a_judge else "server"
         self._names = ", ".join(spec.name for spec in families)
-        self._away_until = -1.0
+        self._unavailable_until = -1.0
         self._why = ""
 
     async def request(self, call: WorkerCall[R]) -> list[R] | CallFailure:
@@ -45,15 +45,15 @@ class ServerConversation(WorkerSession):
 
         An unavailable judge cannot score, but its family's questions are still generated.
         """
-        is_about_it = not self.is_of_a_judge or call.message["op"] == "score"
-        if is_about_it and self.pipes.now() < self._away_until:
-            raise ServerUnavailable(self._why, self.lane, was_asked=False)
+        is_needed = not self.is_of_a_judge or call.message["op"] == "score"
+        if is_needed and self.pipes.now() < self._unavailable_until:
+            raise ServerUnavailable(self._why, self.worker_key, was_contacted=False)
         await self.bring_up()
-        results = await self._left_where_it_fails(super().request(call))
+        results = await self._mark_on_failure(super().request(call))
         if isinstance(results, CallFailure):
             work = "it takes" if self.is_of_a_judge else "its games take"
-            self._leave(f"{work} too long, or its worker ended", AWAY_S)
-        if is_about_it and self._why:
+            self._mark_unavailable(f"{work} too long, or its worker ended", RETRY_AFTER_S)
+        if is_needed and self._why:
             log.warning("%s: its %s is available again", self._names, self._what)
             self._why = ""
         return results
@@ -62,46 +62,48 @@ class ServerConversation(WorkerSession):
     def needs_a_start(self) -> bool:
         """True if a worker is needed and is down or past its time, and its server is available."""
         is_in_use = self._is_up and not self._is_spent
-        return not (self.is_of_a_judge or is_in_use or self.pipes.now() < self._away_until)
+        return not (self.is_of_a_judge or is_in_use or self.pipes.now() < self._unavailable_until)
 
     async def bring_up(self) -> None:
         """Start the worker. Raises only `ServerUnavailable`."""
-        await self._left_where_it_fails(super().bring_up(), was_asked=False)
+        await self._mark_on_failure(super().bring_up(), was_contacted=False)
 
-    async def _left_where_it_fails(
-        self, work: Coroutine[Any, Any, R], *, was_asked: bool = True
+    async def _mark_on_failure(
+        self, work: Coroutine[Any, Any, R], *, was_contacted: bool = True
     ) -> R:
         try:
             return await work
         except FamilyError as error:
             await self.stop()
-            self._leave(str(error), float("inf"), was_asked=was_asked)
+            self._mark_unavailable(str(error), float("inf"), was_contacted=was_contacted)
         except WorkerUnavailable as error:
-            self._leave(str(error), AWAY_S, was_asked=was_asked)
+            self._mark_unavailable(str(error), RETRY_AFTER_S, was_contacted=was_contacted)
 
-    def _leave(self, why: str, seconds: float, *, was_asked: bool = True) -> NoReturn:
+    def _mark_unavailable(
+        self, why: str, seconds: float, *, was_contacted: bool = True
+    ) -> NoReturn:
         if why != self._why:
             log.warning("%s: skipped, its %s is unavailable: %s", self._names, self._what, why)
         self._why = why
-        self._away_until = self.pipes.now() + seconds
-        raise ServerUnavailable(why, self.lane, was_asked=was_asked)
+        self._unavailable_until = self.pipes.now() + seconds
+        raise ServerUnavailable(why, self.worker_key, was_contacted=was_contacted)
 
 
-def conversations(
+def build_sessions(
     families: Sequence[FamilySpec], limits: WorkerLimits, new_pipes: Callable[[], Pipes]
 ) -> dict[str, WorkerSession]:
-    """Return the worker sessions that these families need, by `FamilySpec.lane`.
+    """Return the worker sessions that these families need, by `FamilySpec.worker_key`.
 
     Most families share one worker. Families with unit tests share another, and every user file,
     OpenEnv server and judge has its own. The shared worker comes first, if there is one.
     """
     found: dict[str, WorkerSession] = {}
-    for lane in sorted(dict.fromkeys(spec.lane for spec in families), key=bool):
-        there = [spec for spec in families if spec.lane == lane]
+    for worker_key in sorted(dict.fromkeys(spec.worker_key for spec in families), key=bool):
+        there = [spec for spec in families if spec.worker_key == worker_key]
         own = limits.of_a_judge() if there[0].is_local else limits
         is_here = there[0].runs_code or there[0].runs_user_code
         if there[0].runs_code:
             own = limits.of_tests(max(int(str(one.config["test_seconds"])) for one in there))
-        kind = WorkerSession if not lane or is_here else ServerConversation
-        found[lane] = kind(there, own, new_pipes())
+        kind = WorkerSession if not worker_key or is_here else ServiceSession
+        found[worker_key] = kind(there, own, new_pipes())
     return found

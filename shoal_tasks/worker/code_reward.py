@@ -14,7 +14,7 @@ from shoal_tasks.rows import TaskRow
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.unit_tests.forms import SOLUTION_COLUMN, TESTS_COLUMN
 from shoal_tasks.unit_tests.runner import Outcome, TestRunner
-from shoal_tasks.unit_tests.sources import code_in, root_of
+from shoal_tasks.unit_tests.sources import extract_code, root_of
 from shoal_tasks.worker.user_code import UserCodeError
 
 _CHECKED_ROWS: Final = 16
@@ -56,7 +56,7 @@ class CodeReward:
         text = completion
         if self._spec.is_tagged:
             text = extract_tagged(completion) or ""
-        outcome = self._run(row, code_in(text, root_of(str(_tests(row)["entry"]))))
+        outcome = self._run(row, extract_code(text, root_of(str(_tests(row)["entry"]))))
         if outcome.error:
             raise TestsError(outcome)
         return 1.0
@@ -80,7 +80,7 @@ class CodeReward:
             raise FamilyError(f"{where}: its tests accept a program that does nothing")
 
 
-def example_of(row: TaskRow) -> str | None:
+def example_completion(row: TaskRow) -> str | None:
     """Return a completion that earns the full reward; None if the row has no solution."""
     solution = row.columns.get(SOLUTION_COLUMN)
     return f"```python\n{str(solution).strip(chr(10))}\n```" if solution else None

@@ -24,7 +24,7 @@ from shoal_tasks.turns import (
     MAX_TRANSCRIPT_CHARS,
     PROBED_GAMES,
     PROBED_TURNS,
-    improvised,
+    probe_messages,
     split_messages,
 )
 from shoal_tasks.types import Play, Split
@@ -32,11 +32,11 @@ from shoal_tasks.worker.generate import GeneratedItem
 from shoal_tasks.worker.item_limit import ItemLimit
 from shoal_tasks.worker.user_code import (
     CHECK_EVERY,
-    UnrepeatableError,
+    NondeterministicError,
     UserCodeError,
     error_line,
-    load,
-    within,
+    load_attribute,
+    run_limited,
 )
 from shoal_wire.digests import question_digest
 from shoal_wire.rules import is_held_out
@@ -44,7 +44,7 @@ from shoal_wire.types import FinishReason
 
 R = TypeVar("R")
 
-_TRIED: Final = ("", "1", "2", "3", "yes", "[1]", "[up]", "[0 1]", "é\n☃ " * 40)
+_PROBES: Final = ("", "1", "2", "3", "yes", "[1]", "[up]", "[0 1]", "é\n☃ " * 40)
 """Messages of the trial games at the start, in addition to words of the last observation."""
 _MAX_REWARD: Final = 1e9
 """Largest reward of one turn, positive or negative: sums of larger ones would not be exact."""
@@ -76,7 +76,7 @@ class EnvironmentTasks:
         self._limit = limit
         self._guard = guard
         self._num_scored = 0
-        self._try()
+        self._run_trial()
 
     def item(self, seed: int, index: int) -> GeneratedItem:
         """Return the game of these coordinates. Its question is the first observation.
@@ -89,7 +89,7 @@ class EnvironmentTasks:
         held_out = is_held_out(question_digest(f"game {game_seed}"))
         return GeneratedItem(
             entry={"question": first.observation, "answer": None, "metadata": {}},
-            score_answer=lambda _text, _entry: 0.0,  # a game is scored by `score`
+            score_answer=lambda _check_observation, _entry: 0.0,  # a game is scored by `score`
             part=Split.HELD_OUT if held_out else Split.TRAINING,
         )
 
@@ -170,19 +170,19 @@ class EnvironmentTasks:
                 raise UserCodeError(refused)
             return returned
 
-        room = MAX_TRANSCRIPT_CHARS
+        chars_left = MAX_TRANSCRIPT_CHARS
         random.seed(game_seed)
         game = called(self._new_game)
-        turn = Turn(observation=self._text(called(game.reset, game_seed), room))
+        turn = Turn(observation=self._check_observation(called(game.reset, game_seed), chars_left))
         yield turn
         for message in messages:
             if turn.done:
                 return
-            room -= len(turn.observation)
-            turn = self._answer(called(game.step, message), room)
+            chars_left -= len(turn.observation)
+            turn = self._parse_turn(called(game.step, message), chars_left)
             yield turn
 
-    def _answer(self, returned: Any, room: int) -> Turn:
+    def _parse_turn(self, returned: Any, chars_left: int) -> Turn:
         try:
             observation, reward, done = returned
             number = float(reward)
@@ -194,13 +194,17 @@ class EnvironmentTasks:
             raise UserCodeError(
                 f"{self._name}: step returned a reward of {number}; the limit is {_MAX_REWARD:g}"
             )
-        return Turn(observation=self._text(observation, room), reward=number, done=bool(done))
+        return Turn(
+            observation=self._check_observation(observation, chars_left),
+            reward=number,
+            done=bool(done),
+        )
 
-    def _text(self, observation: Any, room: int) -> str:
+    def _check_observation(self, observation: Any, chars_left: int) -> str:
         if not isinstance(observation, str):
             kind = type(observation).__name__
             raise UserCodeError(f"{self._name}: an observation must be a str, not {kind}")
-        if len(observation) > room:
+        if len(observation) > chars_left:
             raise UserCodeError(
                 f"{self._name}: one game's observations exceed {MAX_TRANSCRIPT_CHARS} characters"
             )
@@ -210,41 +214,41 @@ class EnvironmentTasks:
     def _reward(self, turns: Sequence[Turn]) -> float:
         return self.spec.share_of(math.fsum(turn.reward for turn in turns))
 
-    def _try(self) -> None:
+    def _run_trial(self) -> None:
         """Play the trial games twice, the second time in reverse order, and compare."""
         seeds = [self._game_seed(seed, 0) for seed in range(PROBED_GAMES)]
-        said = {seed: self._improvised(seed) for seed in seeds}
-        again = {seed: self._limited(seed, said[seed][0]) for seed in reversed(seeds)}
+        sent = {seed: self._play_probe(seed) for seed in seeds}
+        again = {seed: self._limited(seed, sent[seed][0]) for seed in reversed(seeds)}
         for seed in seeds:
-            self._compare(said[seed][1], again[seed])
+            self._compare(sent[seed][1], again[seed])
 
-    def _improvised(self, game_seed: int) -> tuple[list[str], list[Turn]]:
+    def _play_probe(self, game_seed: int) -> tuple[list[str], list[Turn]]:
         """Play one trial game; half of the messages repeat words of the observations."""
         messages: list[str] = []
         turns: list[Turn] = []
 
-        def said() -> Iterator[str]:
-            chance, most = random.Random(game_seed), min(self.spec.max_turns, PROBED_TURNS)
-            for message in improvised(chance, _TRIED, lambda: turns[-1].observation, most):
+        def sent() -> Iterator[str]:
+            rng, most = random.Random(game_seed), min(self.spec.max_turns, PROBED_TURNS)
+            for message in probe_messages(rng, _PROBES, lambda: turns[-1].observation, most):
                 messages.append(message)
                 yield message
 
-        within(self._limit, self._name, turns.extend, self._turns(game_seed, said()))
+        run_limited(self._limit, self._name, turns.extend, self._turns(game_seed, sent()))
         return messages, turns
 
     def _limited(self, game_seed: int, messages: Iterable[str]) -> list[Turn]:
-        return within(self._limit, self._name, list[Turn], self._turns(game_seed, messages))
+        return run_limited(self._limit, self._name, list[Turn], self._turns(game_seed, messages))
 
     def _compare(self, first: Sequence[Turn], second: Sequence[Turn]) -> None:
         for number, (one, other) in enumerate(zip(first, second, strict=False)):
             if one != other:
-                raise self._unrepeatable(number)
+                raise self._nondeterminism(number)
         if len(first) != len(second):
-            raise self._unrepeatable(min(len(first), len(second)))
+            raise self._nondeterminism(min(len(first), len(second)))
 
-    def _unrepeatable(self, turn: int) -> UnrepeatableError:
+    def _nondeterminism(self, turn: int) -> NondeterministicError:
         where = f"in turn {turn}" if turn else "in the first observation"
-        return UnrepeatableError(
+        return NondeterministicError(
             f"{self._name} is not deterministic: two replays differed {where}. Peers replay every "
             "game and must get the same: derive all randomness from the seed that reset receives"
         )
@@ -259,7 +263,9 @@ def load_game(
     """
     name = str(spec.config["class"])
     digest = spec.config["sha256"]
-    game = within(limit, spec.path, load, spec, source, spec.path, digest, name, guard)
+    game = run_limited(
+        limit, spec.path, load_attribute, spec, source, spec.path, digest, name, guard
+    )
     if not isinstance(game, type):
         raise UserCodeError(
             f'{spec.path} has no class {name!r}; set class = "NAME" in the task file'

@@ -76,7 +76,7 @@ def use_time_only_loops() -> None:
         asyncio.set_event_loop_policy(_Policy())
 
 
-def wait_for(awaitable: Awaitable[Any]) -> Any:
+def run_awaitable(awaitable: Awaitable[Any]) -> Any:
     """Run an awaitable on a new loop and return its result."""
 
     async def awaited() -> Any:

@@ -19,18 +19,18 @@ from shoal_tasks.families import TRAIN_SEED_MIN
 from shoal_tasks.questions import SplitRows, question_key
 from shoal_tasks.rows import TaskRow, check_file, parse_rows
 from shoal_tasks.sandbox.audit import AuditGuard
-from shoal_tasks.scorers.logic import all_that_is_said, says_something
+from shoal_tasks.scorers.logic import is_informative, strongest_conclusion
 from shoal_tasks.scorers.safe_scorers import safe_score
 from shoal_tasks.spec import FamilySpec
-from shoal_tasks.split import part_of
+from shoal_tasks.split import choose_split
 from shoal_tasks.types import Split
 from shoal_tasks.unit_tests.runner import TestRunner
-from shoal_tasks.worker.code_reward import CodeReward, example_of
+from shoal_tasks.worker.code_reward import CodeReward, example_completion
 from shoal_tasks.worker.equality import check_answers, check_repeated, equality
 from shoal_tasks.worker.frames import Message
 from shoal_tasks.worker.item_limit import ItemLimit
-from shoal_tasks.worker.python_reward import Earned, PythonReward
-from shoal_tasks.worker.unplotted import without_plotting
+from shoal_tasks.worker.plotting_stub import stub_plotting
+from shoal_tasks.worker.python_reward import GroupRewards, PythonReward
 from shoal_wire.limits import MAX_INDEX
 
 
@@ -82,15 +82,15 @@ class TaskStream:
         with decimal.localcontext(decimal.Context(prec=28)):
             entry = self._dataset[index]
         if self.spec.generator == "propositional_logic":
-            entry["metadata"]["example_answer"] = all_that_is_said(entry["metadata"])
+            entry["metadata"]["example_answer"] = strongest_conclusion(entry["metadata"])
         return GeneratedItem(
             entry=entry, score_answer=self._dataset.score_answer, part=self._part(entry)
         )
 
     def _part(self, entry: dict[str, Any]) -> Split:
-        if self.spec.generator == "propositional_logic" and not says_something(entry["metadata"]):
-            return Split.LEFT_OUT
-        return part_of(self.spec, str(entry["question"]), entry["answer"])
+        if self.spec.generator == "propositional_logic" and not is_informative(entry["metadata"]):
+            return Split.UNUSED
+        return choose_split(self.spec, str(entry["question"]), entry["answer"])
 
 
 class RowTasks:
@@ -147,7 +147,7 @@ class RowTasks:
             "metadata": {},
         }
         if (tests := self._tests) is not None:
-            entry["metadata"]["example_answer"] = example_of(row)
+            entry["metadata"]["example_answer"] = example_completion(row)
             return GeneratedItem(
                 entry=entry, score_answer=lambda text, _entry: tests.score(row, text), part=part
             )
@@ -161,7 +161,7 @@ class RowTasks:
             part=part,
         )
 
-    def score(self, seed: int, index: int, texts: Sequence[str]) -> Earned:
+    def score(self, seed: int, index: int, texts: Sequence[str]) -> GroupRewards:
         """Return the rewards of one group's completions by the family's functions.
 
         Raises `UserCodeError`.
@@ -197,7 +197,7 @@ def preload(generators: Iterable[str]) -> None:
 
 
 def _library() -> Any:
-    with without_plotting():
+    with stub_plotting():
         return importlib.import_module("reasoning_gym.factory")
 
 

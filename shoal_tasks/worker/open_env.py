@@ -12,12 +12,12 @@ from typing import Any
 
 from shoal_tasks.errors import ServerUnavailable
 from shoal_tasks.openenv.address import parse_address
-from shoal_tasks.openenv.connection import ServerPlace, Session, away
+from shoal_tasks.openenv.connection import ResolvedServer, Session, unavailable
 from shoal_tasks.openenv.forms import NotAnActionError
 from shoal_tasks.openenv.identity import (
     NOT_AN_ACTION,
     Description,
-    check_same,
+    check_environment,
     describe,
     play_probe,
 )
@@ -31,7 +31,7 @@ from shoal_tasks.worker.user_code import UserCodeError
 class ServerPlayer:
     """Plays one family on its server, with one session at a time."""
 
-    def __init__(self, spec: FamilySpec, place: ServerPlace) -> None:
+    def __init__(self, spec: FamilySpec, place: ResolvedServer) -> None:
         """Check that the server runs the family's environment. Call before entering the sandbox.
 
         Raises `ServerUnavailable`, `FamilyError`.
@@ -39,7 +39,7 @@ class ServerPlayer:
         self.place = place
         fields = (str(spec.config.get(key, "")) for key in ("action", "observation"))
         self.description: Description = describe(place, *fields)
-        check_same(spec, self.description)
+        check_environment(spec, self.description)
         self._probe = self.description.first_game
         self._session: Session | None = None
 
@@ -50,7 +50,9 @@ class ServerPlayer:
         self._session = session = Session(self.place)
         if play_probe(session, self.description.forms, 0, self.place.text) != self._probe:
             session.close()
-            raise away(self.place.text, "it runs another environment than when this node started")
+            raise unavailable(
+                self.place.text, "it runs another environment than when this node started"
+            )
         return session
 
     def release(self) -> None:
@@ -80,7 +82,7 @@ class OpenEnvGame:
         try:
             seen = self._session.reset(seed)
         except (NotAnActionError, EnvironmentRaisedError) as error:
-            raise away(self._player.place.text, f"it cannot be reset: {error}") from None
+            raise unavailable(self._player.place.text, f"it cannot be reset: {error}") from None
         return self._forms.observation.text(seen.observation)
 
     def step(self, message: str) -> tuple[str, float, bool]:
@@ -109,12 +111,12 @@ class ServerTasks(EnvironmentTasks):
             raise ServerUnavailable(str(error)) from None
 
 
-def places_of(specs: tuple[FamilySpec, ...]) -> dict[str, ServerPlace]:
+def resolve_servers(specs: tuple[FamilySpec, ...]) -> dict[str, ResolvedServer]:
     """Resolve these families' server addresses. Raises `ServerUnavailable`, `FamilyError`."""
     texts = {spec.path for spec in specs if spec.is_on_a_server}
-    return {text: ServerPlace(parse_address(text), text) for text in sorted(texts)}
+    return {text: ResolvedServer(parse_address(text), text) for text in sorted(texts)}
 
 
-def socket_addresses(places: Iterable[ServerPlace]) -> frozenset[Any]:
+def socket_addresses(places: Iterable[ResolvedServer]) -> frozenset[Any]:
     """Return the socket addresses that a worker with these servers may connect to."""
     return frozenset(where for place in places for _, where in place.sockets)

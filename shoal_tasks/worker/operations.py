@@ -14,7 +14,7 @@ from shoal_tasks.limits import (
     MAX_ITEMS_PER_FRAME,
     MAX_QUESTION_CHARS,
 )
-from shoal_tasks.spec import TESTS_LANE, FamilySpec, JsonValue
+from shoal_tasks.spec import TESTS_WORKER, FamilySpec, JsonValue
 from shoal_tasks.turns import MAX_TRANSCRIPT_CHARS
 from shoal_tasks.types import (
     GroupRequest,
@@ -26,7 +26,7 @@ from shoal_tasks.types import (
     TaskCoordinates,
     TaskItem,
 )
-from shoal_tasks.worker.plan import CallFailure, Operation
+from shoal_tasks.worker.batching import CallFailure, Operation
 from shoal_wire.limits import MAX_COMPLETION_BYTES, MAX_COMPLETIONS, MAX_INDEX, MAX_SEED
 
 
@@ -37,8 +37,8 @@ class ConfiguredFamilies:
         """Raise ValueError if there are no specs, or two with the same name."""
         self.specs = tuple(specs)
         self.by_name = {spec.name: spec for spec in specs}
-        self._judges = {spec.lane for spec in specs if spec.is_local}
-        self._servers = {spec.lane for spec in specs if spec.is_on_a_server}
+        self._judges = {spec.worker_key for spec in specs if spec.is_local}
+        self._servers = {spec.worker_key for spec in specs if spec.is_on_a_server}
         if not specs or len(self.by_name) != len(self.specs):
             raise ValueError("need at least one family, and names must be unique")
 
@@ -51,20 +51,20 @@ class ConfiguredFamilies:
             raise ValueError("seed or index out of range")
         return {"family": task.family, "seed": task.seed, "index": task.index}
 
-    def lane(self, task: TaskCoordinates) -> str:
+    def worker_key(self, task: TaskCoordinates) -> str:
         """Return the key of the worker that serves a task's family."""
         spec = self.by_name.get(task.family)
-        return "" if spec is None else spec.lane
+        return "" if spec is None else spec.worker_key
 
-    def most_played(self, lane: str) -> int:
+    def max_played(self, worker_key: str) -> int:
         """Return the maximum number of items per frame for generating and playing."""
-        return MAX_ITEMS_ON_A_SERVER if lane in self._servers else MAX_ITEMS_PER_FRAME
+        return MAX_ITEMS_ON_A_SERVER if worker_key in self._servers else MAX_ITEMS_PER_FRAME
 
-    def most_scored(self, lane: str) -> int:
+    def max_scored(self, worker_key: str) -> int:
         """Return the maximum number of completions per frame."""
-        if lane == TESTS_LANE:
+        if worker_key == TESTS_WORKER:
             return MAX_ITEMS_OF_TESTS
-        return MAX_ITEMS_OF_A_JUDGE if lane in self._judges else self.most_played(lane)
+        return MAX_ITEMS_OF_A_JUDGE if worker_key in self._judges else self.max_played(worker_key)
 
 
 def item_operation(families: ConfiguredFamilies) -> Operation[TaskCoordinates, TaskItem | str]:
@@ -75,16 +75,16 @@ def item_operation(families: ConfiguredFamilies) -> Operation[TaskCoordinates, T
     `WorkerUnavailable`, because that says nothing about the task.
     """
 
-    def failed(_task: TaskCoordinates, failure: CallFailure) -> TaskItem | str:
+    def on_failure(_task: TaskCoordinates, failure: CallFailure) -> TaskItem | str:
         raise WorkerUnavailable(f"generating a task: {failure}")
 
     return Operation(
         name="item",
         row=families.row,
         read=read_item,
-        failed=failed,
-        lane=families.lane,
-        most=families.most_played,
+        on_failure=on_failure,
+        worker_key=families.worker_key,
+        max_items=families.max_played,
     )
 
 
@@ -102,9 +102,9 @@ def score_operation(families: ConfiguredFamilies) -> Operation[ScoreRequest, Sco
         row=row,
         read=read_score,
         size=lambda request: min(len(request.text), MAX_COMPLETION_BYTES),
-        lane=lambda request: families.lane(request.task),
-        most=families.most_scored,
-        failed=lambda _request, failure: _unscored(failure),
+        worker_key=lambda request: families.worker_key(request.task),
+        max_items=families.max_scored,
+        on_failure=lambda _request, failure: _unscored(failure),
     )
 
 
@@ -126,10 +126,10 @@ def group_operation(
         read=read_group,
         size=group_chars,
         weight=lambda request: len(request.answers),
-        fits=lambda request, results: len(results) == len(request.answers),
-        lane=lambda request: families.lane(request.task),
-        most=families.most_scored,
-        failed=lambda request, failure: (_unscored(failure),) * len(request.answers),
+        matches=lambda request, results: len(results) == len(request.answers),
+        worker_key=lambda request: families.worker_key(request.task),
+        max_items=families.max_scored,
+        on_failure=lambda request, failure: (_unscored(failure),) * len(request.answers),
     )
 
 
@@ -154,9 +154,9 @@ def play_operation(families: ConfiguredFamilies) -> Operation[PlayRequest, Play]
         read=read_play,
         # The reply counts too: it must also fit into a frame.
         size=lambda request: play_chars(request) + MAX_TRANSCRIPT_CHARS,
-        lane=lambda request: families.lane(request.task),
-        most=families.most_played,
-        failed=lambda _request, failure: Play.over(str(failure)),
+        worker_key=lambda request: families.worker_key(request.task),
+        max_items=families.max_played,
+        on_failure=lambda _request, failure: Play.over(str(failure)),
     )
 
 
@@ -189,8 +189,8 @@ def read_score(row: Any) -> ScoreResult:
 
     Raises `FamilyError`: the family's own function is not deterministic.
     """
-    if isinstance(row, dict) and isinstance(row.get("unrepeatable"), str):
-        raise FamilyError(row["unrepeatable"][:LINE_CHARS])
+    if isinstance(row, dict) and isinstance(row.get("nondeterministic"), str):
+        raise FamilyError(row["nondeterministic"][:LINE_CHARS])
     reward = _reward(row if isinstance(row, dict) else {})
     return ScoreResult(
         reward=reward,

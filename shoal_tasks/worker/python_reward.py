@@ -20,16 +20,21 @@ from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.worker.item_limit import ItemLimit
 from shoal_tasks.worker.reward_function import RESERVED, RewardFunction
-from shoal_tasks.worker.reward_trial import Trial, tried_groups
-from shoal_tasks.worker.reward_values import outside, weighted
-from shoal_tasks.worker.user_code import CHECK_EVERY, UnrepeatableError, UserCodeError, within
+from shoal_tasks.worker.reward_trial import Trial, build_trial_groups
+from shoal_tasks.worker.reward_values import range_hint, weighted_sum
+from shoal_tasks.worker.user_code import (
+    CHECK_EVERY,
+    NondeterministicError,
+    UserCodeError,
+    run_limited,
+)
 
 _START_ITEMS = 10
 """Items whose time the file may use for loading, which it does only once. A guess."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Earned:
+class GroupRewards:
     """The rewards of one group's completions."""
 
     shares: tuple[float, ...]
@@ -61,16 +66,16 @@ class PythonReward:
         self.notes: list[str] = []
         """Lines for the family's author, found at the start."""
         self._functions = [
-            within(limit, path, RewardFunction, spec, source, path, name, digest, guard,
+            run_limited(limit, path, RewardFunction, spec, source, path, name, digest, guard,
                    items=_START_ITEMS)
             for source, path, (name, digest) in zip(
                 sources, spec.reward_paths, spec.reward_names, strict=True
             )
         ]  # fmt: skip
         if not self._is_judge:
-            self._try(rows, limit)
+            self._run_trial(rows, limit)
 
-    def score(self, row: TaskRow, texts: Sequence[str]) -> Earned:
+    def score(self, row: TaskRow, texts: Sequence[str]) -> GroupRewards:
         """Return the rewards of one group's completions.
 
         Raises:
@@ -85,22 +90,22 @@ class PythonReward:
         if self._num_scored >= CHECK_EVERY and not self._is_judge:
             self._num_scored = 0
             self._compare(found, self._totals(row, texts), texts)
-        clause = outside(found, self._bounds)
+        clause = range_hint(found, self._bounds)
         note = f"{self._where} {clause}; until then such values are clipped to the range"
-        return Earned(
+        return GroupRewards(
             shares=tuple(map(self._spec.share_of, found)),
-            notes=tuple(note if outside([value], self._bounds) else "" for value in found),
+            notes=tuple(note if range_hint([value], self._bounds) else "" for value in found),
         )
 
     def _totals(self, row: TaskRow, texts: Sequence[str]) -> list[float]:
         each = [function.values(row, texts) for function in self._functions]
         weights = self._spec.reward_weights
         self._lacks_a_grade = any(set(values) == {None} for values in zip(*each, strict=True))
-        return [weighted(values, weights) for values in zip(*each, strict=True)]
+        return [weighted_sum(values, weights) for values in zip(*each, strict=True)]
 
-    def _try(self, rows: Sequence[TaskRow], limit: ItemLimit) -> None:
+    def _run_trial(self, rows: Sequence[TaskRow], limit: ItemLimit) -> None:
         """Find each function's message form, then score trial completions twice, in two orders."""
-        groups = tried_groups(rows)
+        groups = build_trial_groups(rows)
         for function in self._functions:
             function.form = Trial(function, groups, limit).best_form()
             if function.form.is_alone:
@@ -110,14 +115,14 @@ class PythonReward:
                 )
 
         def tried(group: tuple[TaskRow, list[str]]) -> list[float]:
-            return within(limit, self._where, self._totals, *group, items=len(group[1]))
+            return run_limited(limit, self._where, self._totals, *group, items=len(group[1]))
 
         first = [tried(group) for group in groups]
         second = [tried(group) for group in reversed(groups)][::-1]
         for (_, texts), one, other in zip(groups, first, second, strict=True):
             self._compare(one, other, texts)
         values = [value for found in first for value in found]
-        if clause := outside(values, self._bounds):
+        if clause := range_hint(values, self._bounds):
             raise UserCodeError(f"{self._where} {clause}")
         if min(values) == max(values):
             self.notes.append(
@@ -134,7 +139,7 @@ class PythonReward:
     def _compare(self, one: Sequence[float], other: Sequence[float], texts: Sequence[str]) -> None:
         for first, second, text in zip(one, other, texts, strict=True):
             if first != second:
-                raise UnrepeatableError(
+                raise NondeterministicError(
                     f"{self._where} is not deterministic: it gave {first:g}, then {second:g}, for "
                     f"{text[:40]!r}. Peers score every completion again and must get the same"
                 )

@@ -19,9 +19,9 @@ from typing import Any, Final, NamedTuple, NoReturn
 from shoal_tasks.rows import TaskRow
 from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.spec import FamilySpec
-from shoal_tasks.worker.event_loop import use_time_only_loops, wait_for
-from shoal_tasks.worker.reward_values import OneForAllError, read_values
-from shoal_tasks.worker.user_code import UserCodeError, load, watched
+from shoal_tasks.worker.event_loop import run_awaitable, use_time_only_loops
+from shoal_tasks.worker.reward_values import SingleNumberError, read_values
+from shoal_tasks.worker.user_code import UserCodeError, load_attribute, run_watched
 
 RESERVED: Final = (
     *("prompts", "completions", "completion_ids"),
@@ -43,7 +43,7 @@ class Form(NamedTuple):
     """True for one completion per call: the function returns one number whatever the group size."""
 
 
-class LooksAtOneError(UserCodeError):
+class SingleScoreError(UserCodeError):
     """The function returned one number for a whole group."""
 
 
@@ -68,7 +68,7 @@ class RewardFunction:
         self._system = spec.system
         if b"async" in source:
             use_time_only_loops()
-        function = load(spec, source, path, digest, name, guard)
+        function = load_attribute(spec, source, path, digest, name, guard)
         if not callable(function):
             raise UserCodeError(f"{path} has no function {name!r}")
         self._function: Callable[..., Any] = function
@@ -109,16 +109,16 @@ class RewardFunction:
             alone = form._replace(is_alone=False)
             return [value for text in texts for value in self.values(row, [text], alone)]
         given = self._given(row, texts, form)
-        return watched(self._guard, self.path, self._called, given, len(texts))
+        return run_watched(self._guard, self.path, self._called, given, len(texts))
 
     def _called(self, given: dict[str, Any], count: int) -> list[float | None]:
         returned = self._function(**given)
         if inspect.isawaitable(returned):
-            returned = wait_for(returned)
+            returned = run_awaitable(returned)
         try:
             return read_values(returned, count)
-        except OneForAllError as error:
-            raise LooksAtOneError(f"{self.path}: {error}") from None
+        except SingleNumberError as error:
+            raise SingleScoreError(f"{self.path}: {error}") from None
         except ValueError as error:
             raise UserCodeError(f"{self.path}: {error}") from None
 
@@ -137,7 +137,7 @@ class RewardFunction:
             given["completion_ids"] = [list(text.encode(errors="surrogatepass")) for text in texts]
         if self.takes(_STATE):
             given[_STATE] = _NoState(self._guard)
-        given |= {name: _say_nothing for name in _LOGGERS if self.takes(name)}
+        given |= {name: _ignore_call for name in _LOGGERS if self.takes(name)}
         return given
 
     def _prompt(self, row: TaskRow, form: Form) -> Any:
@@ -195,7 +195,7 @@ class _NoState:
         raise AttributeError(f"trainer_state has no {name} here: it differs between nodes")
 
 
-def _say_nothing(*_values: Any, **_named: Any) -> None:
+def _ignore_call(*_values: Any, **_named: Any) -> None:
     """Stand in for TRL's `log_extra` and `log_metric`: nothing is logged."""
 
 

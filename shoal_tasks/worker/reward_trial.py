@@ -10,8 +10,8 @@ from typing import Final
 
 from shoal_tasks.rows import TaskRow
 from shoal_tasks.worker.item_limit import ItemLimit
-from shoal_tasks.worker.reward_function import Form, LooksAtOneError, RewardFunction
-from shoal_tasks.worker.user_code import OverLimitError, RefusedError, UserCodeError, within
+from shoal_tasks.worker.reward_function import Form, RewardFunction, SingleScoreError
+from shoal_tasks.worker.user_code import OverLimitError, RefusedError, UserCodeError, run_limited
 
 _ROWS: Final = 8
 """Number of rows in the trial. A guess at how many show most differences between rows."""
@@ -32,7 +32,7 @@ _FIRST_CALL_ITEMS: Final = 10
 """Items whose time the first call may use, because libraries import on demand. A guess."""
 
 
-def tried_groups(rows: Sequence[TaskRow]) -> list[tuple[TaskRow, list[str]]]:
+def build_trial_groups(rows: Sequence[TaskRow]) -> list[tuple[TaskRow, list[str]]]:
     """Return rows with trial completions: the row's own answer in common forms, and others.
 
     The last group has one completion.
@@ -123,7 +123,7 @@ class Trial:
         self._function.read = read
         try:
             spread = self._spread(form)
-        except LooksAtOneError:
+        except SingleScoreError:
             form = form._replace(is_alone=True)
             spread = self._spread(form)
         finally:
@@ -136,7 +136,7 @@ class Trial:
         values: list[float] = []
         for number, (row, texts) in enumerate(self._groups):
             items = max(len(texts), 0 if number else _FIRST_CALL_ITEMS)
-            of_group = within(
+            of_group = run_limited(
                 self._limit, self._function.path, self._function.values, row, texts, form,
                 items=items,
             )  # fmt: skip

@@ -11,7 +11,7 @@ _ADVICE = "return a list with one number for each completion"
 _SHOWN_CHARS = 60
 
 
-class OneForAllError(ValueError):
+class SingleNumberError(ValueError):
     """The function returned one number for several completions: it scores a single completion."""
 
 
@@ -28,13 +28,13 @@ def read_values(returned: Any, count: int) -> list[float | None]:
         raise ValueError(f"it returned {_shown(returned)}: {_ADVICE}")
     values = list(returned)
     if len(values) == 1 < count:
-        raise OneForAllError(f"it returned 1 number for {count} completions: {_ADVICE}")
+        raise SingleNumberError(f"it returned 1 number for {count} completions: {_ADVICE}")
     if len(values) != count:
         raise ValueError(f"it returned {len(values)} numbers for {count} completions: {_ADVICE}")
     return [None if value is None else _number(value) for value in values]
 
 
-def weighted(values: Sequence[float | None], weights: Sequence[float]) -> float:
+def weighted_sum(values: Sequence[float | None], weights: Sequence[float]) -> float:
     """Return the weighted sum of several functions' rewards for one completion.
 
     As in TRL, functions that give None do not count. If all do, the sum is 0.
@@ -43,7 +43,7 @@ def weighted(values: Sequence[float | None], weights: Sequence[float]) -> float:
     return math.fsum(weight * value for value, weight in pairs if value is not None)
 
 
-def outside(values: Iterable[float], bounds: Sequence[float]) -> str:
+def range_hint(values: Iterable[float], bounds: Sequence[float]) -> str:
     """Return a clause that names the values outside `bounds` and proposes a wider range.
 
     It is empty if all values are inside.

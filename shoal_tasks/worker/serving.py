@@ -36,7 +36,7 @@ from shoal_tasks.worker.answering import RequestAnswerer
 from shoal_tasks.worker.frames import Message, encode_message, read_messages
 from shoal_tasks.worker.generate import preload
 from shoal_tasks.worker.late_imports import LateImports
-from shoal_tasks.worker.open_env import ServerPlayer, places_of, socket_addresses
+from shoal_tasks.worker.open_env import ServerPlayer, resolve_servers, socket_addresses
 from shoal_tasks.worker.text_arena import preload_games
 from shoal_tasks.worker.user_code import preload_imports
 from shoal_wire.framing import FrameDecoder
@@ -95,7 +95,7 @@ def _set_up(
     files = {spec.name: _files_of(spec) for spec in specs if spec.is_of_a_file}
     preload(spec.generator for spec in specs if spec.verifier == VERIFIER)
     preload_games(specs)
-    places = places_of(specs)
+    places = resolve_servers(specs)
     servers = {
         spec.name: ServerPlayer(spec, places[spec.path]) for spec in specs if spec.is_on_a_server
     }
@@ -111,7 +111,7 @@ def _set_up(
     is_of_a_judge = specs[0].is_local
     layers = sandbox.enter(limits, guard, parent_pid=parent_pid, is_of_a_judge=is_of_a_judge)
     if not is_weak_accepted:
-        _check_wall(specs, layers)
+        _check_isolation(specs, layers)
     if late is not None and not is_of_a_judge:
         sys.meta_path.append(late)
     own = runner.layers if runner else ()
@@ -134,10 +134,10 @@ def _files_of(spec: FamilySpec) -> tuple[bytes, tuple[bytes, ...]]:
     return rows, sources
 
 
-def _check_wall(specs: Sequence[FamilySpec], layers: Sequence[Layer]) -> None:
+def _check_isolation(specs: Sequence[FamilySpec], layers: Sequence[Layer]) -> None:
     """Raise `FamilyError` if a user's file would run without isolation."""
     report = WorkerReport(pid=0, layers=tuple(layers))
-    if report.is_walled:
+    if report.is_sandboxed:
         return
     for spec in specs:
         if spec.runs_user_code:
@@ -155,7 +155,7 @@ def serve(pipe: FramePipe, parent_pid: int | None, *, is_weak_accepted: bool = F
     """
     worker: RequestAnswerer | None = None
     reply: Message
-    while (message := pipe.read(worker.rest if worker else lambda: None)) is not None:
+    while (message := pipe.read(worker.release_idle if worker else lambda: None)) is not None:
         try:
             if worker is None:
                 worker, layers = _set_up(message, parent_pid, is_weak_accepted=is_weak_accepted)

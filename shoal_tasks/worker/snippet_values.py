@@ -117,14 +117,14 @@ def _scalar(item: Any) -> Any:
     return item
 
 
-def held(item: Any) -> Any:
+def check_element(item: Any) -> Any:
     """Return `item` if a value may contain it. Shared nested lists could grow without bound."""
     if isinstance(item, tuple) and len(item) <= _MAX_TUPLE:
         return tuple(map(_scalar, item))
     return _scalar(item)
 
 
-def few(items: Any) -> list[Any]:
+def bounded_list(items: Any) -> list[Any]:
     if not isinstance(items, str | list | tuple | dict | range | Iterator):
         raise SnippetError("not a sequence")
     found = list(islice(items, MAX_SIZE + 1))
@@ -178,14 +178,16 @@ def _whole(value: Any = 0, base: Any = None) -> int:
 
 FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "abs": abs,
-    "all": lambda items: all(few(items)),
-    "any": lambda items: any(few(items)),
+    "all": lambda items: all(bounded_list(items)),
+    "any": lambda items: any(bounded_list(items)),
     "bool": bool,
     "ceil": math.ceil,
     "chr": _of_numbers("chr", chr, 1, 127),
     "comb": _of_numbers("comb", math.comb, 2, 2000),
     "divmod": divmod,
-    "enumerate": lambda items, start=0: [(n, _scalar(i)) for n, i in enumerate(few(items), start)],
+    "enumerate": lambda items, start=0: [
+        (n, _scalar(i)) for n, i in enumerate(bounded_list(items), start)
+    ],
     "factorial": _of_numbers("factorial", math.factorial, 1, 400),
     "float": float,
     "floor": math.floor,
@@ -193,25 +195,27 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "int": _whole,
     "isqrt": math.isqrt,
     "len": len,
-    "list": lambda items=(): few(items),
-    "max": lambda *items: max(*(items if len(items) > 1 else (few(*items),))),
-    "min": lambda *items: min(*(items if len(items) > 1 else (few(*items),))),
+    "list": lambda items=(): bounded_list(items),
+    "max": lambda *items: max(*(items if len(items) > 1 else (bounded_list(*items),))),
+    "min": lambda *items: min(*(items if len(items) > 1 else (bounded_list(*items),))),
     "ord": ord,
     "pow": _power,
     "range": range,
-    "reversed": lambda items: few(items)[::-1],
+    "reversed": lambda items: bounded_list(items)[::-1],
     "round": _rounded,
-    "sorted": lambda items, reverse=False: sorted(few(items), reverse=reverse),
+    "sorted": lambda items, reverse=False: sorted(bounded_list(items), reverse=reverse),
     "sqrt": math.sqrt,
     "str": text_of,
-    "sum": lambda items: _total(few(items)),
-    "tuple": lambda items=(): tuple(few(items)),
-    "zip": lambda *rows: [held(one) for one in zip(*map(few, rows), strict=False)],
+    "sum": lambda items: _total(bounded_list(items)),
+    "tuple": lambda items=(): tuple(bounded_list(items)),
+    "zip": lambda *rows: [
+        check_element(one) for one in zip(*map(bounded_list, rows), strict=False)
+    ],
 }
 """Functions that a program may call. They return only numbers, texts, lists and dictionaries."""
 
 
-def joined(op: ast.operator, left: Any, right: Any) -> Any:
+def apply_operator(op: ast.operator, left: Any, right: Any) -> Any:
     match op:
         case ast.Pow():
             return _power(left, right)
@@ -226,21 +230,21 @@ def joined(op: ast.operator, left: Any, right: Any) -> Any:
     return OPERATORS[type(op)](left, right)
 
 
-def called(value: Any, name: str, given: list[Any]) -> Any:
+def call_method(value: Any, name: str, given: list[Any]) -> Any:
     if name == "replace" and len(value) * max(len(str(one)) for one in given) > MAX_SIZE * 10:
         raise SnippetError("value too large")
     if name in ("join", "extend"):
-        given = [few(one) for one in given]
+        given = [bounded_list(one) for one in given]
         if name == "join" and len(value) * len(given[0]) > MAX_SIZE:
             raise SnippetError("value too large")
     elif name in ("append", "insert", "setdefault"):
-        given = [held(one) for one in given]
+        given = [check_element(one) for one in given]
     found = getattr(value, name)(*given)
-    sized(value)
+    check_size(value)
     return list(found) if name in ("items", "keys", "values") else found
 
 
-def sized(value: Any) -> Any:
+def check_size(value: Any) -> Any:
     if isinstance(value, str | list | tuple | dict) and len(value) > MAX_SIZE:
         raise SnippetError("value too large")
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:

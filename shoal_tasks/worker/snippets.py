@@ -24,11 +24,11 @@ from shoal_tasks.worker.snippet_values import (
     OPERATORS,
     UNREADABLE,
     SnippetError,
-    called,
-    few,
-    held,
-    joined,
-    sized,
+    apply_operator,
+    bounded_list,
+    call_method,
+    check_element,
+    check_size,
     text_of,
 )
 
@@ -92,8 +92,8 @@ def run_snippet(source: str) -> str:
         failed = "error: nested too deeply"
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         failed = f"error: {type(error).__name__}"
-    said = "\n".join(program.lines)[:MAX_OUTPUT_CHARS]
-    return "\n".join(part for part in (said, failed) if part)
+    output = "\n".join(program.lines)[:MAX_OUTPUT_CHARS]
+    return "\n".join(part for part in (output, failed) if part)
 
 
 class _Function:
@@ -138,7 +138,7 @@ class _Program:
                 if not isinstance(target, read):
                     raise SnippetError(UNREADABLE)
                 before = self.value(target, names)
-                self._assign(target, joined(op, before, self.value(value, names)), names)
+                self._assign(target, apply_operator(op, before, self.value(value, names)), names)
             case ast.If(test=test, body=body, orelse=orelse):
                 self.run(body if self.value(test, names) else orelse, names)
             case ast.While(test=test, body=body, orelse=[]):
@@ -146,7 +146,7 @@ class _Program:
                     self._step()
             case ast.For(target=target, iter=items, body=body, orelse=[]):
                 found = self.value(items, names)
-                for item in found if isinstance(found, range) else few(found):
+                for item in found if isinstance(found, range) else bounded_list(found):
                     self._step()
                     self._assign(target, item, names)
                     if not self._loops(body, names):
@@ -187,7 +187,7 @@ class _Program:
             case ast.Name(id=name):
                 names[name] = value
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
-                values = few(value)
+                values = bounded_list(value)
                 if len(values) != len(parts):
                     raise SnippetError("ValueError")
                 for part, one in zip(parts, values, strict=True):
@@ -196,7 +196,7 @@ class _Program:
                 items = self.value(owner, names)
                 if not isinstance(items, list | dict):
                     raise SnippetError("TypeError")
-                items[held(self.value(place, names))] = held(value)
+                items[check_element(self.value(place, names))] = check_element(value)
                 if len(items) > MAX_SIZE:
                     raise SnippetError("value too large")
             case _:
@@ -210,7 +210,7 @@ class _Program:
         if self._depth > _MAX_DEPTH:
             raise SnippetError("nested too deeply")
         try:
-            found = sized(self._value(node, names))
+            found = check_size(self._value(node, names))
             if isinstance(found, str | list | tuple | dict):
                 self._steps += len(found) // _ITEMS_A_STEP
             return found
@@ -224,7 +224,7 @@ class _Program:
             case ast.Name(id=name):
                 return self._named(name, names)
             case ast.BinOp(left=left, op=op, right=right):
-                return joined(op, self.value(left, names), self.value(right, names))
+                return apply_operator(op, self.value(left, names), self.value(right, names))
             case ast.UnaryOp(op=op, operand=operand) if type(op) in OPERATORS:
                 return OPERATORS[type(op)](self.value(operand, names))
             case ast.BoolOp(op=op, values=values):
@@ -245,13 +245,15 @@ class _Program:
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 return self.value(body if self.value(test, names) else orelse, names)
             case ast.List(elts=parts):
-                return [held(self.value(one, names)) for one in parts]
+                return [check_element(self.value(one, names)) for one in parts]
             case ast.Tuple(elts=parts):
-                return tuple(held(self.value(one, names)) for one in parts)
+                return tuple(check_element(self.value(one, names)) for one in parts)
             case ast.Dict(keys=keys, values=values) if None not in keys:
                 pairs = zip(keys, values, strict=True)
                 return {
-                    held(self.value(k, names)): held(self.value(v, names)) for k, v in pairs if k
+                    check_element(self.value(k, names)): check_element(self.value(v, names))
+                    for k, v in pairs
+                    if k
                 }
             case ast.Subscript(value=owner, slice=place):
                 items = self.value(owner, names)
@@ -262,7 +264,7 @@ class _Program:
                 ast.ListComp(elt=each, generators=[one])
                 | ast.GeneratorExp(elt=each, generators=[one])
             ):
-                return few(self._comprehended(each, one, names))
+                return bounded_list(self._comprehended(each, one, names))
             case ast.Call(func=function, args=given, keywords=[]):
                 return self._call(function, [self.value(one, names) for one in given], names)
             case ast.Call(func=ast.Name(id="sorted"), args=[items], keywords=[option]) if (
@@ -288,10 +290,10 @@ class _Program:
         self, each: ast.expr, one: ast.comprehension, names: dict[str, Any]
     ) -> Iterator[Any]:
         inner = dict(names)
-        for item in few(self.value(one.iter, names)):
+        for item in bounded_list(self.value(one.iter, names)):
             self._assign(one.target, item, inner)
             if all(self.value(test, inner) for test in one.ifs):
-                yield held(self.value(each, inner))
+                yield check_element(self.value(each, inner))
 
     def _call(self, function: ast.expr, given: list[Any], names: dict[str, Any]) -> Any:
         match function:
@@ -308,7 +310,7 @@ class _Program:
             case ast.Attribute(value=owner, attr=name):
                 value = self.value(owner, names)
                 if name in METHODS.get(type(value), ()):
-                    return called(value, name, given)
+                    return call_method(value, name, given)
         raise SnippetError("no such function")
 
     def _call_own(self, function: _Function, given: list[Any]) -> Any:

@@ -1,6 +1,6 @@
 """The trainer's client of the task worker: synchronous, one request at a time.
 
-`task_plans` defines the requests, and `worker_session` handles workers that do not answer. This
+`task_requests` defines the requests, and `worker_session` handles workers that do not answer. This
 module only waits: without an event loop, `_done` runs their coroutines to the end.
 """
 
@@ -16,10 +16,10 @@ from shoal_tasks.errors import ServerUnavailable
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import Split, TaskCoordinates, WorkerReport
-from shoal_tasks.worker.availability import conversations
-from shoal_tasks.worker.plan import CallFailure, WorkerCall
+from shoal_tasks.worker.availability import build_sessions
+from shoal_tasks.worker.batching import CallFailure, WorkerCall
 from shoal_tasks.worker.process import Pipes
-from shoal_tasks.worker.task_plans import TaskPlans
+from shoal_tasks.worker.task_requests import TaskRequests
 from shoal_tasks.worker.worker_session import WorkerSession
 
 P = ParamSpec("P")
@@ -37,9 +37,9 @@ def _done(work: Coroutine[Any, Any, R]) -> R:
 
 
 def _method(
-    plan: Callable[Concatenate[TaskPlans, P], Coroutine[Any, Any, R]],
+    plan: Callable[Concatenate[TaskRequests, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[SyncTaskWorker, P], R]:
-    """Return a method that runs a coroutine of `TaskPlans` to its end."""
+    """Return a method that runs a coroutine of `TaskRequests` to its end."""
 
     @functools.wraps(plan)
     def method(self: SyncTaskWorker, /, *given: P.args, **named: P.kwargs) -> R:
@@ -66,9 +66,9 @@ class SyncTaskWorker:
         *,
         limits: WorkerLimits | None = None,
     ) -> None:
-        self._plans = TaskPlans(families, self._ask)
-        self._talks = conversations(self._plans.specs, limits or WorkerLimits(), BlockingPipes)
-        self._first = next(iter(self._talks.values()))
+        self._plans = TaskRequests(families, self._ask)
+        self._sessions = build_sessions(self._plans.specs, limits or WorkerLimits(), BlockingPipes)
+        self._first = next(iter(self._sessions.values()))
 
     def start(self) -> WorkerReport:
         """Start the main worker and those of judges, unit tests and users' files, unless they run.
@@ -76,9 +76,9 @@ class SyncTaskWorker:
         Raises `FamilyError` if one refuses a family.
         """
         report = _done(_closing(self._first, self._first.start()))
-        for talk in self._talks.values():
-            if talk.starts_early:
-                _done(_closing(talk, talk.start()))
+        for session in self._sessions.values():
+            if session.starts_early:
+                _done(_closing(session, session.start()))
         return report
 
     @property
@@ -91,25 +91,25 @@ class SyncTaskWorker:
         """Number of workers started after the first."""
         return self._first.num_restarts
 
-    draw = _method(TaskPlans.draw)
-    held_out = _method(TaskPlans.held_out)
-    asked = _method(TaskPlans.asked)
-    items = _method(TaskPlans.items)
-    questions = _method(TaskPlans.questions)
-    question_digests = _method(TaskPlans.question_digests)
-    score = _method(TaskPlans.score)
-    score_groups = _method(TaskPlans.score_groups)
-    play = _method(TaskPlans.play)
-    draw_for_judge = _method(TaskPlans.draw_for_judge)
+    draw = _method(TaskRequests.draw)
+    held_out = _method(TaskRequests.held_out)
+    questions_and_splits = _method(TaskRequests.questions_and_splits)
+    items = _method(TaskRequests.items)
+    questions = _method(TaskRequests.questions)
+    question_digests = _method(TaskRequests.question_digests)
+    score = _method(TaskRequests.score)
+    score_groups = _method(TaskRequests.score_groups)
+    play = _method(TaskRequests.play)
+    draw_for_judge = _method(TaskRequests.draw_for_judge)
 
     def parts(self, tasks: Sequence[TaskCoordinates]) -> list[Split]:
         """Return what each task's question may be used for. Raises `GenerationError` as `items`."""
-        return [part for _, part in self.asked(tasks)]
+        return [part for _, part in self.questions_and_splits(tasks)]
 
     def close(self) -> None:
         """Kill the workers and reap them. A later call would start new ones."""
-        for talk in self._talks.values():
-            _done(talk.stop())
+        for session in self._sessions.values():
+            _done(session.stop())
 
     def __enter__(self) -> Self:
         self.start()
@@ -119,11 +119,11 @@ class SyncTaskWorker:
         self.close()
 
     async def _ask(self, call: WorkerCall[R]) -> list[R] | CallFailure:
-        talk = self._talks[call.lane]
-        return await _closing(talk, talk.request(call))
+        session = self._sessions[call.worker_key]
+        return await _closing(session, session.request(call))
 
 
-async def _closing(talk: WorkerSession, work: Coroutine[Any, Any, R]) -> R:
+async def _closing(session: WorkerSession, work: Coroutine[Any, Any, R]) -> R:
     """Await `work`, and kill the worker on any exception except `ServerUnavailable`.
 
     After an interrupt, the reply that is still in the pipe must not answer the next call.
@@ -133,7 +133,7 @@ async def _closing(talk: WorkerSession, work: Coroutine[Any, Any, R]) -> R:
     except ServerUnavailable:
         raise
     except BaseException:
-        await talk.stop()
+        await session.stop()
         raise
 
 

@@ -28,21 +28,21 @@ class TextArenaGame:
     def reset(self, seed: int) -> str:
         """Begin, and return the rules and the first observation."""
         self._env.reset(num_players=1, seed=seed)
-        return self._seen()
+        return self._observe()
 
     def step(self, message: str) -> tuple[str, float, bool]:
         """Make a move. A message without brackets is put between brackets."""
         move = message if "[" in message or "]" in message else f"[{message.strip()}]"
         done, _ = self._env.step(move)
         if not done:
-            return self._seen(), 0.0, False
+            return self._observe(), 0.0, False
         rewards, facts = self._env.close()
         reason = str(facts[0].get("reason") or "")
-        return "\n".join(filter(None, (self._seen(), reason))), float(rewards[0]), True
+        return "\n".join(filter(None, (self._observe(), reason))), float(rewards[0]), True
 
-    def _seen(self) -> str:
-        _, said = self._env.get_observation()
-        return "\n".join(text for _, text, kind in said if kind.name != "PLAYER_ACTION").strip()
+    def _observe(self) -> str:
+        _, entries = self._env.get_observation()
+        return "\n".join(text for _, text, kind in entries if kind.name != "PLAYER_ACTION").strip()
 
 
 def preload_games(specs: Iterable[FamilySpec]) -> None:

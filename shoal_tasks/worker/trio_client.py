@@ -4,9 +4,9 @@
                  ▲                   │
                  └── after a pause ──┴─ deadline passed, died, or malformed reply: killed
 
-`task_plans` defines the requests, and `worker_session` handles workers that do not answer. Callers
-wait in a bounded queue. If it is full, or the worker is not back within the caller's deadline, they
-get `WorkerUnavailable`, which says nothing about any peer.
+`task_requests` defines the requests, and `worker_session` handles workers that do not answer.
+Callers wait in a bounded queue. If it is full, or the worker is not back within the caller's
+deadline, they get `WorkerUnavailable`, which says nothing about any peer.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from shoal_tasks.errors import FamilyError, ServerUnavailable, WorkerUnavailable
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import TaskCoordinates, WorkerReport
-from shoal_tasks.worker.availability import conversations
-from shoal_tasks.worker.plan import CallFailure, WorkerCall
+from shoal_tasks.worker.availability import build_sessions
+from shoal_tasks.worker.batching import CallFailure, WorkerCall
 from shoal_tasks.worker.process import Pipes
-from shoal_tasks.worker.task_plans import TaskPlans
+from shoal_tasks.worker.task_requests import TaskRequests
 from shoal_tasks.worker.worker_session import WorkerSession
 from shoal_wire.types import Digest
 
@@ -37,9 +37,9 @@ R = TypeVar("R")
 
 
 def _method(
-    plan: Callable[Concatenate[TaskPlans, P], Coroutine[Any, Any, R]],
+    plan: Callable[Concatenate[TaskRequests, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[TrioTaskWorker, P], Coroutine[Any, Any, R]]:
-    """Return a method that awaits a coroutine of `TaskPlans`, within the deadline."""
+    """Return a method that awaits a coroutine of `TaskRequests`, within the deadline."""
 
     @functools.wraps(plan)
     async def method(self: TrioTaskWorker, /, *given: P.args, **named: P.kwargs) -> R:
@@ -77,23 +77,25 @@ class TrioTaskWorker:
         max_waiting: int = 64,
         patience_seconds: float = 30.0,
     ) -> None:
-        self._plans = TaskPlans(families, self._ask)
+        self._plans = TaskRequests(families, self._ask)
         limits = limits or WorkerLimits()
-        talks = conversations(self._plans.specs, limits, TrioPipes)
-        self._lanes = {lane: _Lane(one, max_waiting) for lane, one in talks.items()}
-        self._first = next(iter(self._lanes.values()))
+        sessions = build_sessions(self._plans.specs, limits, TrioPipes)
+        self._queues = {
+            worker_key: _WorkerQueue(one, max_waiting) for worker_key, one in sessions.items()
+        }
+        self._first = next(iter(self._queues.values()))
         self._patience_seconds = patience_seconds
         self._server_patience_seconds = limits.request_timeout_seconds
 
     @property
     def report(self) -> WorkerReport | None:
         """The latest worker's report about itself; None before the first was ready."""
-        return self._first.conversation.report
+        return self._first.session.report
 
     @property
     def num_restarts(self) -> int:
         """Number of workers started after the first."""
-        return self._first.conversation.num_restarts
+        return self._first.session.num_restarts
 
     async def run(
         self, *, task_status: TaskStatus[WorkerReport] = trio.TASK_STATUS_IGNORED
@@ -108,38 +110,38 @@ class TrioTaskWorker:
             WorkerUnavailable: a worker does not start.
         """
         report = await self._first.start()
-        for lane in self._lanes.values():
-            if lane.conversation.starts_early:
-                await lane.start()
+        for worker_key in self._queues.values():
+            if worker_key.session.starts_early:
+                await worker_key.start()
         async with trio.open_nursery() as nursery:
-            for lane in self._lanes.values():
-                nursery.start_soon(lane.serve)
+            for worker_key in self._queues.values():
+                nursery.start_soon(worker_key.serve)
             # A slow server must not delay the node's start.
             with trio.move_on_after(self._server_patience_seconds):
-                for lane in self._lanes.values():
-                    await lane.was_brought_up.wait()
+                for worker_key in self._queues.values():
+                    await worker_key.was_brought_up.wait()
             task_status.started(report)
 
-    draw_for_judge = _method(TaskPlans.draw_for_judge)
-    items = _method(TaskPlans.items)
-    questions = _method(TaskPlans.questions)
-    question_digests = _method(TaskPlans.question_digests)
-    score = _method(TaskPlans.score)
-    play = _method(TaskPlans.play)
+    draw_for_judge = _method(TaskRequests.draw_for_judge)
+    items = _method(TaskRequests.items)
+    questions = _method(TaskRequests.questions)
+    question_digests = _method(TaskRequests.question_digests)
+    score = _method(TaskRequests.score)
+    play = _method(TaskRequests.play)
 
     def known_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest] | None:
         """Return the digests from the cache alone; None unless all are in it."""
         return self._plans.known_digests(tasks)
 
     async def _ask(self, call: WorkerCall[R]) -> list[R] | CallFailure:
-        return await self._lanes[call.lane].submit(call)
+        return await self._queues[call.worker_key].submit(call)
 
 
-class _Lane:
+class _WorkerQueue:
     """One worker process and its queue. A slow server delays no other worker's queue."""
 
-    def __init__(self, conversation: WorkerSession, max_waiting: int) -> None:
-        self.conversation = conversation
+    def __init__(self, session: WorkerSession, max_waiting: int) -> None:
+        self.session = session
         self.was_brought_up = trio.Event()
         """Set once the worker is up, or skipped, for the first time."""
         self._is_starting = False
@@ -149,7 +151,7 @@ class _Lane:
     async def start(self) -> WorkerReport:
         """Start the worker. Raises `FamilyError`, `WorkerUnavailable`."""
         try:
-            return await self.conversation.start()
+            return await self.session.start()
         except BaseException:
             await self._end(None)
             raise
@@ -168,7 +170,7 @@ class _Lane:
 
     async def _end(self, current: _Job | None) -> None:
         self._refuse_waiting(current)
-        await self.conversation.stop()
+        await self.session.stop()
 
     async def submit(self, call: WorkerCall[R]) -> list[R] | CallFailure:
         """Send one call. Raises `WorkerUnavailable`, at once while a server's worker starts."""
@@ -190,13 +192,13 @@ class _Lane:
         return job.outcome
 
     async def _serve(self, job: _Job) -> None:
-        if self.conversation.needs_a_start:
+        if self.session.needs_a_start:
             job.error = self._starts()
             job.done.set()
             await self._bring_up()
             return
         try:
-            job.outcome = await self.conversation.request(job.call)
+            job.outcome = await self.session.request(job.call)
         except ServerUnavailable as error:
             job.error = error
         except (WorkerUnavailable, FamilyError) as error:
@@ -211,18 +213,18 @@ class _Lane:
         A start takes seconds. A batch whose questions waited for it would exceed its cost limit,
         and its publisher would be charged.
         """
-        if not self.conversation.needs_a_start:
+        if not self.session.needs_a_start:
             return
         self._is_starting = True
         try:
-            await self.conversation.bring_up()
+            await self.session.bring_up()
         except ServerUnavailable:
             pass  # the session has logged the reason
         finally:
             self._is_starting = False
 
     def _starts(self) -> ServerUnavailable:
-        return ServerUnavailable("its worker is starting", self.conversation.lane)
+        return ServerUnavailable("its worker is starting", self.session.worker_key)
 
     def _refuse_waiting(self, current: _Job | None) -> None:
         """Fail all waiting calls, which can get no reply any more."""

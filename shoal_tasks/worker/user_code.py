@@ -42,7 +42,7 @@ class OverLimitError(UserCodeError):
     """A function that takes more time or memory than allowed."""
 
 
-class UnrepeatableError(UserCodeError):
+class NondeterministicError(UserCodeError):
     """A nondeterministic function or game: peers could never agree on its rewards."""
 
 
@@ -96,7 +96,7 @@ def _import(name: str, path: str, line: int) -> types.ModuleType:
         raise UserCodeError(f"{path}, line {line}: cannot import {name}: {error}") from None
 
 
-def within(
+def run_limited(
     limit: ItemLimit, what: str, function: Callable[..., R], *given: Any, items: int = 1
 ) -> R:
     """Call a function within the time of `items` items. Raises `OverLimitError` beyond it."""
@@ -113,7 +113,7 @@ def within(
     return found
 
 
-def watched(
+def run_watched(
     guard: AuditGuard, path: str, function: Callable[..., R], *given: Any, is_scoring: bool = True
 ) -> R:
     """Call a function that runs a user's file, and return its result.
@@ -141,7 +141,7 @@ def watched(
     return found
 
 
-def load(
+def load_attribute(
     spec: FamilySpec, source: bytes, path: str, digest: object, name: str, guard: AuditGuard
 ) -> Any:
     """Run a family's file and return its attribute `name`; None if there is none.
@@ -157,8 +157,8 @@ def load(
     # Without cached lines, a traceback that the file prints would open the file on disk.
     text = source.decode(errors="replace")
     linecache.cache[path] = (len(source), None, text.splitlines(keepends=True), path)
-    code = watched(guard, path, compile, source, path, "exec", 0, True, is_scoring=False)
-    watched(guard, path, exec, code, module.__dict__, is_scoring=False)
+    code = run_watched(guard, path, compile, source, path, "exec", 0, True, is_scoring=False)
+    run_watched(guard, path, exec, code, module.__dict__, is_scoring=False)
     return getattr(module, name, None)
 
 

@@ -25,8 +25,8 @@ from shoal_tasks.errors import (
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec, spec_to_json
 from shoal_tasks.types import Layer, WorkerReport
+from shoal_tasks.worker.batching import CallFailure, WorkerCall
 from shoal_tasks.worker.frames import Message, encode_message, read_messages
-from shoal_tasks.worker.plan import CallFailure, WorkerCall
 from shoal_tasks.worker.process import Pipes
 from shoal_wire.framing import FrameDecoder
 
@@ -49,8 +49,8 @@ class WorkerSession:
         self.starts_early = first.is_local or first.runs_code or first.runs_user_code
         """True if it is started together with the client, so that errors in its families show at
         once."""
-        self.lane = families[0].lane
-        """Key of this worker: `FamilySpec.lane`."""
+        self.worker_key = families[0].worker_key
+        """Key of this worker: `FamilySpec.worker_key`."""
         self.pipes = pipes
         self._families = families
         self._limits = limits
@@ -157,7 +157,7 @@ class WorkerSession:
                 names,
                 files,
             )
-        elif report.is_walled:
+        elif report.is_sandboxed:
             log.info("sandbox of %s%s: %s", names, more, report.sandbox)
         else:
             log.warning("sandbox of %s%s is weak: %s", names, more, report.sandbox)

@@ -58,7 +58,7 @@ class PooledWorker:
         """All are for training."""
         return [Split.TRAINING] * len(tasks)
 
-    def asked(self, tasks: Sequence[TaskCoordinates]) -> list[tuple[str, Split]]:
+    def questions_and_splits(self, tasks: Sequence[TaskCoordinates]) -> list[tuple[str, Split]]:
         """Questions of the pool, all for training."""
         return list(zip(self.questions(tasks), self.parts(tasks), strict=True))
 

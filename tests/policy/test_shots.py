@@ -19,7 +19,7 @@ from shoal_policy.shots import SHOTS_FILE, shots_of, with_shots
 from shoal_policy.tasks import TaskSource
 from shoal_policy.trainer import Trainer
 from shoal_tasks.families import example_coordinates
-from shoal_tasks.rows import worked_beside
+from shoal_tasks.rows import worked_answers_path
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import ScoreRequest
@@ -232,7 +232,7 @@ def test_rows_show_the_working_before_their_answer(tmp_path: Path) -> None:
     with SyncTaskWorker([spec]) as worker:
         tasks = TaskSource(worker, [spec])
         whole = tasks.examples(4)["sums"]
-        worked_beside(Path(spec.path)).write_text("{")
+        worked_answers_path(Path(spec.path)).write_text("{")
         bare = tasks.examples(4)["sums"]
     for number, (one, other) in enumerate(zip(whole, bare, strict=True)):
         assert other.answer == f"<answer>{number + 1}</answer>"

@@ -14,9 +14,9 @@ from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.worker import serving
 from shoal_tasks.worker.answering import RequestAnswerer
+from shoal_tasks.worker.batching import CallFailure, WorkerCall
 from shoal_tasks.worker.frames import Message, encode_message, read_messages
-from shoal_tasks.worker.open_env import ServerPlayer, places_of
-from shoal_tasks.worker.plan import CallFailure, WorkerCall
+from shoal_tasks.worker.open_env import ServerPlayer, resolve_servers
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_tasks.worker.text_arena import preload_games
 from shoal_wire.framing import FrameDecoder
@@ -34,7 +34,7 @@ class HereWorker(SyncTaskWorker):
         self, families: Sequence[FamilySpec], *, limits: WorkerLimits | None = None
     ) -> None:
         super().__init__(families, limits=limits)
-        specs, places = tuple(families), places_of(tuple(families))
+        specs, places = tuple(families), resolve_servers(tuple(families))
         preload_games(specs)
         files = {spec.name: serving._files_of(spec) for spec in specs if spec.is_of_a_file}
         servers = {
@@ -51,7 +51,7 @@ class HereWorker(SyncTaskWorker):
 
     def close(self) -> None:
         """Give back what the families hold."""
-        self.answerer.rest()
+        self.answerer.release_idle()
 
     async def _ask(self, call: WorkerCall[R]) -> list[R] | CallFailure:
         return call.parse(_sent(self.answerer.answer(_sent(call.message))))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shoal_tasks.conversations import conversation_of
+from shoal_tasks.conversations import parse_conversation
 from shoal_tasks.errors import FamilyError
 
 Turn = tuple[str, str]
@@ -58,7 +58,7 @@ def test_an_exchange_is_read_in_every_form(form: str) -> None:
             turns.insert(0, ("system", system))
         if has_answer:
             turns.append(("assistant", answer))
-        found = conversation_of(FORMS[form](turns))
+        found = parse_conversation(FORMS[form](turns))
         assert found is not None
         assert found.question == question
         assert found.system == (system if has_system else "")
@@ -70,7 +70,7 @@ def test_an_exchange_is_read_in_every_form(form: str) -> None:
     ["a text", "[1, 2]", "[{", [], [1], {}, None, 5, [{"text": "x"}], {"style": "rule"}, "[]"],
 )
 def test_what_is_no_conversation_is_left_alone(value: Any) -> None:
-    assert conversation_of(value) is None
+    assert parse_conversation(value) is None
 
 
 IMAGE = [{"type": "image_url", "image_url": "x"}, {"type": "text", "text": "what?"}]
@@ -93,5 +93,5 @@ IMAGE = [{"type": "image_url", "image_url": "x"}, {"type": "text", "text": "what
 )
 def test_what_cannot_be_asked_is_refused(turns: list[Any], said: str) -> None:
     with pytest.raises(FamilyError, match=said) as caught:
-        conversation_of(as_turns(turns))
+        parse_conversation(as_turns(turns))
     assert "\n" not in str(caught.value)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from shoal_tasks.floor import ECHOES, Floor, floor_of
+from shoal_tasks.floor import ECHOES, Floor, best_floor
 from shoal_tasks.spec import AnswerFormat, FamilySpec
 
 FAMILY = FamilySpec(name="f", generator="gcd", answer_format=AnswerFormat.PLAIN)
@@ -42,7 +42,7 @@ def test_the_floor_is_the_better_of_constants_and_echoes() -> None:
         def rewards_of(texts: Sequence[str]) -> list[float]:
             return [float(text == one) for text, one in zip(texts, expected, strict=True)]
 
-        return floor_of(FAMILY, questions, right, rewards_of)
+        return best_floor(FAMILY, questions, right, rewards_of)
 
     by_echo = floor(["3", "4", "1"], ["3", "4", "1"])
     assert (by_echo.answer, by_echo.is_echo) == ("the question's first number", True)
@@ -59,5 +59,5 @@ def test_a_tagged_family_is_answered_between_tags() -> None:
         seen.extend(texts)
         return [0.0] * len(texts)
 
-    floor_of(spec, ["7"], ["1"], rewards_of)
+    best_floor(spec, ["7"], ["1"], rewards_of)
     assert seen[:2] == ["<answer>1</answer>", "<answer>7</answer>"]

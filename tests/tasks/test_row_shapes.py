@@ -11,7 +11,7 @@ import pytest
 
 from shoal_tasks import rows_file
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.rows import parse_rows, worked_beside
+from shoal_tasks.rows import parse_rows, worked_answers_path
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_file
 from tests.support.task_files import task_file
@@ -274,7 +274,7 @@ def test_an_unchanged_file_is_converted_once(
 def test_what_was_spoilt_in_the_cache_is_converted_again(tmp_path: Path) -> None:
     rows = [{"question": f"{n}", "answer": f"Count.\n#### {n}"} for n in range(9)]
     spec, _ = read(tmp_path, rows, answer_after="####")
-    written = [Path(spec.path), worked_beside(Path(spec.path))]
+    written = [Path(spec.path), worked_answers_path(Path(spec.path))]
     for path in written:
         before = path.read_bytes()
         for damage in (b"", b"{", before[:-1], before.replace(b"8", b"9")):

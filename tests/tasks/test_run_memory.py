@@ -15,10 +15,10 @@ from shoal_tasks.run_memory import (
     TASK_FILES_FILE,
     load_manifest,
     load_memory,
-    note_task_files,
-    noted_task_files,
     save_manifest,
     save_memory,
+    save_task_files,
+    saved_task_files,
 )
 from tests.support import factories as make
 
@@ -36,12 +36,12 @@ JSON = st.recursive(
 def test_task_files_are_noted_by_whole_paths_of_the_latest_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert noted_task_files(tmp_path) == ()
+    assert saved_task_files(tmp_path) == ()
     monkeypatch.chdir(tmp_path)
-    note_task_files(tmp_path, ["sums.toml", "/else/where.toml"])
-    assert noted_task_files(tmp_path) == (str(tmp_path / "sums.toml"), "/else/where.toml")
-    note_task_files(tmp_path, [])
-    assert noted_task_files(tmp_path) == ()
+    save_task_files(tmp_path, ["sums.toml", "/else/where.toml"])
+    assert saved_task_files(tmp_path) == (str(tmp_path / "sums.toml"), "/else/where.toml")
+    save_task_files(tmp_path, [])
+    assert saved_task_files(tmp_path) == ()
 
 
 @given(
@@ -58,7 +58,7 @@ def test_damaged_files_are_as_good_as_none(notes: bytes, manifest: bytes) -> Non
         memory = load_memory(folder)
         assert memory.manifest is None
         assert all(isinstance(one.path, str) for one in memory.files)
-        assert all(isinstance(one, str) for one in (*memory.had, *noted_task_files(folder)))
+        assert all(isinstance(one, str) for one in (*memory.had, *saved_task_files(folder)))
 
 
 def test_a_run_is_remembered_with_the_families_that_were_there(tmp_path: Path) -> None:

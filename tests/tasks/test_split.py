@@ -10,9 +10,9 @@ import pytest
 
 from shoal_tasks.errors import GenerationError
 from shoal_tasks.families import JUDGE_SEED_MIN, PRESETS, TRAIN_SEED_MIN
-from shoal_tasks.floor import floor_of
+from shoal_tasks.floor import best_floor
 from shoal_tasks.spec import FamilySpec
-from shoal_tasks.split import MIN_HELD_OUT, part_of
+from shoal_tasks.split import MIN_HELD_OUT, choose_split
 from shoal_tasks.types import Split
 from shoal_tasks.worker.generate import GeneratedItem, TaskStream
 from shoal_tasks.worker.scoring import score
@@ -85,7 +85,7 @@ def test_no_constant_and_no_echo_answers_a_family(spec: FamilySpec) -> None:
         ]
 
     right = [item.answer for item in items if item.answer is not None]
-    floor = floor_of(spec, [item.question for item in items], right, rewards_of)
+    floor = best_floor(spec, [item.question for item in items], right, rewards_of)
     if spec.name in COPIED:
         assert (floor.answer, floor.is_echo) == (COPIED[spec.name], True)
         assert floor.reward > 0.8
@@ -97,11 +97,11 @@ def test_no_constant_and_no_echo_answers_a_family(spec: FamilySpec) -> None:
 def test_the_split_is_by_the_text_alone() -> None:
     spec = PRESETS["easy"][0]
     texts = [f"What is {n}?" for n in range(4000)]
-    parts = [part_of(spec, text, "7") for text in texts]
+    parts = [choose_split(spec, text, "7") for text in texts]
     assert 400 < parts.count(Split.HELD_OUT) < 600
-    assert [part_of(spec, text, None) for text in texts] == parts
+    assert [choose_split(spec, text, None) for text in texts] == parts
     letters = next(spec for spec in PRESETS["easy"] if spec.name == "letter_counting_easy")
-    parts = [part_of(letters, text, "1") for text in texts]
+    parts = [choose_split(letters, text, "1") for text in texts]
     assert 120 < parts.count(Split.HELD_OUT) + parts.count(Split.TRAINING) < 300
     assert parts.count(Split.HELD_OUT) * 2 < parts.count(Split.TRAINING)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shoal_tasks.column_names import ANSWERS, CHOICE_ANSWERS, CHOICES, CONTEXTS, QUESTIONS
 from shoal_tasks.columns import find_column
 from shoal_tasks.row_shapes import RowError, RowKeys, RowShaper
-from shoal_tasks.suggest import Given, NotSuggested, suggest
+from shoal_tasks.suggest import NamedColumns, NoSuggestionError, suggest
 from tests.tasks.published_forms import FORMS
 
 NAMES = st.sampled_from(
@@ -49,8 +49,8 @@ def test_any_rows_give_keys_or_one_line(names: list[str], data: st.DataObject) -
         for _ in range(data.draw(st.integers(1, 4)))
     ]
     try:
-        found = suggest(rows, Given(), has_maths=True)
-    except NotSuggested as error:
+        found = suggest(rows, NamedColumns(), has_maths=True)
+    except NoSuggestionError as error:
         assert "\n" not in str(error) and error.key in ("question", "answer")
         return
     named = {name for name in names if name in str(found.keys.values()) or name in found.unused}
@@ -69,7 +69,7 @@ def test_the_keys_read_every_row_of_a_published_form(name: str, count: int) -> N
     form = FORMS[name]
     rows = [form.row(number) for number in range(count)]
     flags = dict(zip(form.flags[::2], form.flags[1::2], strict=True))
-    named = Given(
+    named = NamedColumns(
         question=flags.get("--question", ""),
         answer=flags.get("--answer", ""),
         # One row may not show whether numbers count from 0 or from 1.
@@ -94,9 +94,9 @@ def test_numbers_that_count_either_way_are_asked_about(numbers: list[int], first
         {"question": f"q{n}", "choices": ["w", "x", "y", "z"], "answer": number}
         for n, number in enumerate(numbers)
     ]
-    with pytest.raises(NotSuggested, match="--first-choice 0 or --first-choice 1"):
-        suggest(rows, Given(), has_maths=True)
-    keys = dict(suggest(rows, Given(first_choice=first), has_maths=True).keys)
+    with pytest.raises(NoSuggestionError, match="--first-choice 0 or --first-choice 1"):
+        suggest(rows, NamedColumns(), has_maths=True)
+    keys = dict(suggest(rows, NamedColumns(first_choice=first), has_maths=True).keys)
     shaped = RowShaper(RowKeys.of(keys), rows).shape(rows[0], "row 1")
     assert shaped.answer == string.ascii_uppercase[numbers[0] - first]
 
@@ -112,9 +112,9 @@ def test_numbers_that_count_either_way_are_asked_about(numbers: list[int], first
 )
 def test_one_row_is_enough(row: dict[str, Any], answer: str | None) -> None:
     try:
-        found = suggest([row], Given(), has_maths=False)
+        found = suggest([row], NamedColumns(), has_maths=False)
         shaped = RowShaper(RowKeys.of(dict(found.keys)), [row]).shape(row, "row 1")
-    except (NotSuggested, RowError):
+    except (NoSuggestionError, RowError):
         assert answer is None
     else:
         assert shaped.answer == answer

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_tasks.columns import has_column, names_of
+from shoal_tasks.columns import has_column, iter_names
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.templates import Template
 
@@ -25,7 +25,7 @@ ROW: dict[str, Any] = {
 
 
 def filled(prompt: str, row: dict[str, Any] = ROW) -> str:
-    template = Template.of(prompt, lambda name: has_column(row, name), list(names_of(row)))
+    template = Template.of(prompt, lambda name: has_column(row, name), list(iter_names(row)))
     return template.fill(row)
 
 

@@ -27,7 +27,7 @@ import torch
 
 from shoal_lab.warmstart.making import BATCH, SEED, OnStep, deterministic, make_model, schedule
 from shoal_policy.tiny.tokenizer import ANSWER, BOS, EOS, GAME_PHRASES, build_tokenizer
-from shoal_tasks.own_games import HigherLower
+from shoal_tasks.builtin_games import HigherLower
 
 HIDDEN: Final = 48
 LAYERS: Final = 2

@@ -136,7 +136,7 @@ class IntakeLimits:
 
     queue_batches: int = QUEUE_BATCHES
     lanes: Mapping[str, str] = field(default_factory=dict)
-    """Worker of each family that an own server or judge provides (`FamilySpec.lane`)."""
+    """Worker of each family that an own server or judge provides (`FamilySpec.worker_key`)."""
 
 
 class Intake:

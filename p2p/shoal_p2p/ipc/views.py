@@ -81,7 +81,7 @@ class CoreViews:
                 running=report is not None,
                 pid=getattr(report, "pid", None),
                 sandbox=getattr(report, "sandbox", ""),
-                is_sandboxed=getattr(report, "is_walled", False),
+                is_sandboxed=getattr(report, "is_sandboxed", False),
             ),
             cost=await self._cost.view(self._pids()),
         )

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.prompting import decode_completion, encode_completion, encode_text, turn_ids
-from shoal_tasks.answers import opens_twice, unread_spans
+from shoal_tasks.answers import opens_twice, unscored_spans
 from shoal_tasks.read_parts import Span
 from shoal_tasks.turns import split_messages
-from shoal_tasks.unit_tests.sources import unread_around_code
+from shoal_tasks.unit_tests.sources import unscored_around_code
 from shoal_wire.types import Completion, FinishReason
 
 
@@ -52,9 +52,9 @@ def retokenize(
         return None
     if decode_completion(policy, body) != text:
         return None
-    spans = unread_spans(text, tagged=tagged)
+    spans = unscored_spans(text, tagged=tagged)
     if is_code:
-        around = unread_around_code(text)
+        around = unscored_around_code(text)
         if around is None:
             return None
         spans = (*spans, *around)

@@ -260,7 +260,7 @@ class ExternalSampling:
             if isinstance(question, Question):
                 kept.append((item, question))
                 continue
-            if question is Split.AWAY:
+            if question is Split.UNAVAILABLE:
                 self._leave_unjudged(item, MissingReward.WAITS, drawn)
                 continue
             published = item.published

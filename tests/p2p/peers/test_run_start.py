@@ -16,7 +16,7 @@ from shoal_base.bounded import LINE_CHARS
 from shoal_p2p.peers.manifest_source import ManifestSource
 from shoal_p2p.peers.run_start import check_run
 from shoal_settings.schema import Settings
-from shoal_tasks.run_check import OtherRunError
+from shoal_tasks.run_check import RunMismatchError
 from shoal_tasks.run_memory import MANIFEST_FILE, TASK_FILES_FILE, load_manifest, save_manifest
 from tests.support import factories as make
 from tests.support.nodes import fresh_identity, open_test_host
@@ -144,7 +144,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 def refusal(settings: Settings, *named: str) -> str:
     before = content(settings.data_dir)
-    with pytest.raises(OtherRunError) as refused:
+    with pytest.raises(RunMismatchError) as refused:
         start(settings, *named)
     line = str(refused.value)
     assert len(line.replace(str(settings.data_dir), "run")) < LINE_CHARS - 20
@@ -227,7 +227,9 @@ def test_a_folder_without_memory_goes_by_its_checkpoint(tmp_path: Path) -> None:
     (checkpoint / "state.json").write_text(json.dumps({"swarm": then.digest.hex()}))
     (settings.data_dir / MANIFEST_FILE).unlink()
     other = settings.model_copy(update={"swarm_name": "other"})
-    with pytest.raises(OtherRunError, match=rf"checkpoint of swarm {then.short_name}.*--new-run"):
+    with pytest.raises(
+        RunMismatchError, match=rf"checkpoint of swarm {then.short_name}.*--new-run"
+    ):
         start(other)
     start(settings)
 

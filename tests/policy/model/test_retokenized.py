@@ -15,7 +15,7 @@ from tokenizers.models import BPE, Unigram
 from shoal_policy.model.loading import Policy, load_policy, wrap_policy
 from shoal_policy.model.prompting import decode_completion
 from shoal_policy.model.retokenized import retokenize
-from shoal_tasks.answers import extract_answer, opens_twice, unread_spans
+from shoal_tasks.answers import extract_answer, opens_twice, unscored_spans
 from shoal_tasks.spec import AnswerFormat
 from shoal_wire.types import Completion, FinishReason
 from tests.policy import tiny_models
@@ -111,7 +111,7 @@ def test_a_reading_is_the_same_text_whole(
     assert policy.eos_ids.isdisjoint(body)
     assert decode_completion(policy, body) == text
     assert not (tagged and opens_twice(text))
-    spans = unread_spans(text, tagged=tagged)
+    spans = unscored_spans(text, tagged=tagged)
     assert (reading.unread is not None) is bool(spans)
     if reading.unread is not None:
         assert len(reading.unread) == len(ids)
@@ -159,7 +159,7 @@ def test_without_what_is_unread_the_answer_is_the_same(
     form = AnswerFormat.TAGGED if tagged else AnswerFormat.PLAIN
     if tagged and opens_twice(text):
         return
-    spans = unread_spans(text, tagged=tagged)
+    spans = unscored_spans(text, tagged=tagged)
     assert all(0 <= start < end <= len(text) for start, end in spans)
     assert all(first[1] <= second[0] for first, second in pairwise(spans))
     kept = without(text, spans)

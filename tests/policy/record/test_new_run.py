@@ -10,7 +10,7 @@ import pytest
 
 from shoal_policy.checkpoint.saved import latest_checkpoint
 from shoal_policy.record.earlier_runs import STATE_FILE
-from shoal_tasks.run_check import OtherRunError
+from shoal_tasks.run_check import RunMismatchError
 from tests.policy.training_cases import metrics, same_weights, trainer, weights
 
 ONE, OTHER = "1a" * 32, "2b" * 32
@@ -36,7 +36,7 @@ def test_the_weights_stay_and_everything_else_begins_anew(tmp_path: Path, model:
 def test_another_swarm_is_refused_and_nothing_is_touched(tmp_path: Path, model: str) -> None:
     trainer(tmp_path, model, rounds=1, swarm=ONE).run()
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    with pytest.raises(OtherRunError, match=r"swarm 1a1a.*swarm 2b2b.*--data-dir.*--new-run"):
+    with pytest.raises(RunMismatchError, match=r"swarm 1a1a.*swarm 2b2b.*--data-dir.*--new-run"):
         trainer(tmp_path, model, swarm=OTHER)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
     assert trainer(tmp_path, model, swarm=ONE).course.round == 1
@@ -46,7 +46,7 @@ def test_another_swarm_is_refused_and_nothing_is_touched(tmp_path: Path, model: 
 def test_a_run_of_no_swarm_goes_on_in_any(tmp_path: Path, model: str) -> None:
     trainer(tmp_path, model, rounds=1).run()
     trainer(tmp_path, model, rounds=2, swarm=ONE).run()
-    with pytest.raises(OtherRunError):
+    with pytest.raises(RunMismatchError):
         trainer(tmp_path, model, swarm=OTHER)
 
 
@@ -103,6 +103,6 @@ def test_a_generate_only_run_of_another_swarm_is_refused(tmp_path: Path) -> None
     assert not _is_of_other(path, settings, OTHER)
     path.write_text(json.dumps({"round": 3, "progress": {}, "swarm": ONE}))
     assert not _is_of_other(path, settings, ONE)
-    with pytest.raises(OtherRunError, match="--new-run"):
+    with pytest.raises(RunMismatchError, match="--new-run"):
         _is_of_other(path, settings, OTHER)
     assert _is_of_other(path, settings.model_copy(update={"new_run": True}), OTHER)

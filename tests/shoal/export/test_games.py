@@ -9,7 +9,7 @@ import pytest
 
 from shoal.__main__ import main
 from shoal_tasks.families import TRAIN_SEED_MIN
-from shoal_tasks.run_memory import note_task_files
+from shoal_tasks.run_memory import save_task_files
 from shoal_tasks.swarm import starting_families
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.turns import join_messages
@@ -53,7 +53,7 @@ def test_a_game_is_a_conversation_with_roles(
     node_dir: Path, tmp_path: Path, *, is_noted: bool
 ) -> None:
     file = str(tmp_path / "guess.toml")
-    note_task_files(node_dir, [file] if is_noted else ["/none.toml"])
+    save_task_files(node_dir, [file] if is_noted else ["/none.toml"])
     games, plain = _exported(node_dir, *([] if is_noted else ["--tasks", file]))
     assert plain["messages"] is None and games["question"] == FIRST
     first, second = games["messages"]

@@ -201,7 +201,7 @@ class Together(SyncTaskWorker):
     def __init__(self, families: Sequence[FamilySpec], *, limits: WorkerLimits) -> None:
         super().__init__(families, limits=limits)
         self._first = WorkerSession(families, limits, BlockingPipes())
-        self._talks = dict.fromkeys(self._talks, self._first)
+        self._sessions = dict.fromkeys(self._sessions, self._first)
 
 
 def compared(pairs: Sequence[Pair]) -> Iterator[Outcome]:

@@ -10,7 +10,7 @@ import pytest
 from shoal.__main__ import main
 from shoal_base.cache_folder import cache_folder
 from shoal_tasks.errors import FamilyError
-from shoal_tasks.lint.start import prove_tasks
+from shoal_tasks.lint.start import lint_at_start
 from tests.support.task_files import task_file
 
 SOUND = (
@@ -38,16 +38,16 @@ def remembered() -> list[Path]:
 
 def test_a_sound_task_is_linted_once(tmp_path: Path) -> None:
     path = rewarded(tmp_path, SOUND)
-    prove_tasks([str(path)])
+    lint_at_start([str(path)])
     (verdict,) = remembered()
     before = verdict.stat().st_mtime_ns
-    prove_tasks([str(path)])
+    lint_at_start([str(path)])
     assert [one.stat().st_mtime_ns for one in remembered()] == [before]
     verdict.write_text("{}")  # a damaged one is made again
-    prove_tasks([str(path)])
+    lint_at_start([str(path)])
     assert len(verdict.read_text()) > 2
     rewarded(tmp_path, SOUND, good=["{answer}"])
-    prove_tasks([str(path)])
+    lint_at_start([str(path)])
     assert len(remembered()) == 2
 
 
@@ -55,7 +55,7 @@ def test_a_task_that_pays_for_anything_is_refused_at_each_start(tmp_path: Path) 
     path = rewarded(tmp_path, CONSTANT)
     for _ in range(2):
         with pytest.raises(FamilyError, match=r"mine\.toml is not sound: it gives 0\.10 to every"):
-            prove_tasks([str(path)])
+            lint_at_start([str(path)])
     assert remembered() == []
 
 
@@ -84,7 +84,7 @@ def test_a_start_warns_of_a_task_without_a_known_answer(
     for _ in range(2):  # the second time from memory
         caplog.clear()
         with caplog.at_level(logging.WARNING):
-            prove_tasks([str(path)])
+            lint_at_start([str(path)])
         assert "the rows have no right answer" in caplog.text
 
 
@@ -93,4 +93,4 @@ def test_a_file_that_cannot_be_used_is_left_to_its_own_message(
     content: str, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.toml").write_text(content)
-    prove_tasks([str(tmp_path / "mine.toml"), str(tmp_path / "missing.toml")])
+    lint_at_start([str(tmp_path / "mine.toml"), str(tmp_path / "missing.toml")])

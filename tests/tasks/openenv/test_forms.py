@@ -11,13 +11,18 @@ from hypothesis import strategies as st
 
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.openenv.address import parse_address
-from shoal_tasks.openenv.forms import NotAnActionError, action_form, observation_form, stated
+from shoal_tasks.openenv.forms import (
+    NotAnActionError,
+    action_form,
+    observation_form,
+    strip_annotations,
+)
 from shoal_tasks.openenv.messages import (
     EnvironmentRaisedError,
-    Observed,
     OpenEnvError,
     SessionLimitError,
-    read_answer,
+    StepResult,
+    parse_reply,
     reset_message,
     step_message,
 )
@@ -98,13 +103,13 @@ def test_an_observation_becomes_a_text() -> None:
 def test_two_builds_of_one_schema_are_the_same() -> None:
     one = schema(["title"], title={**TEXT, "title": "Title", "description": "words"})
     other = schema(["title"], title={**TEXT, "description": "other words", "examples": [1]})
-    assert stated(one) == stated(other)
-    assert "title" in stated(one)["properties"]
+    assert strip_annotations(one) == strip_annotations(other)
+    assert "title" in strip_annotations(one)["properties"]
     deep: Any = {}
     for _ in range(40):
         deep = {"items": deep}
     with pytest.raises(FamilyError, match="too deeply"):
-        stated(deep)
+        strip_annotations(deep)
 
 
 @pytest.mark.parametrize(
@@ -152,11 +157,11 @@ ANSWER = st.fixed_dictionaries(
 def test_any_answer_is_an_observation_or_a_stated_error(answer: Any, cut: int | None) -> None:
     text = json.dumps(answer)[:cut]
     try:
-        found = read_answer(text)
+        found = parse_reply(text)
     except (NotAnActionError, EnvironmentRaisedError, SessionLimitError, OpenEnvError) as error:
         assert "\n" not in str(error) and len(str(error)) < 300
     else:
-        assert isinstance(found, Observed) and abs(found.reward) <= 1e300
+        assert isinstance(found, StepResult) and abs(found.reward) <= 1e300
         assert isinstance(observation_form(schema([], text=TEXT)).text(found.observation), str)
 
 
@@ -166,7 +171,7 @@ def test_any_schema_is_used_or_refused(given_schema: Any, wanted: str, message: 
     try:
         form = action_form(given_schema, wanted)
         observation_form(given_schema, wanted)
-        stated(given_schema)
+        strip_annotations(given_schema)
         step_message(form.action(message))
     except (FamilyError, NotAnActionError):
         pass

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from shoal_tasks.errors import FamilyError, ServerUnavailable
 from shoal_tasks.openenv import connection
 from shoal_tasks.openenv.address import parse_address
-from shoal_tasks.openenv.connection import MAX_ANSWER_BYTES, ServerPlace, Session
+from shoal_tasks.openenv.connection import MAX_ANSWER_BYTES, ResolvedServer, Session
 from shoal_tasks.openenv.forms import NotAnActionError
 from shoal_tasks.openenv.identity import describe
-from shoal_tasks.openenv.messages import EnvironmentRaisedError, Observed
+from shoal_tasks.openenv.messages import EnvironmentRaisedError, StepResult
 from tests.tasks.openenv.servers import TEXT_SCHEMA, Wire, error, seen, served
 
 WORDS = st.text(max_size=20)
@@ -37,8 +37,8 @@ ANSWER = st.one_of(
 """Raw bytes, texts and nothing: what a server may put in place of an answer."""
 
 
-def place(address: str) -> ServerPlace:
-    return ServerPlace(parse_address(address), address)
+def place(address: str) -> ResolvedServer:
+    return ResolvedServer(parse_address(address), address)
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -56,11 +56,11 @@ def test_any_bytes_are_an_answer_or_a_server_that_is_away(
                 found = session.step({"message": "x"})
             except (NotAnActionError, EnvironmentRaisedError):
                 assert session.is_open
-            except ServerUnavailable as away:
-                assert "\n" not in str(away) and not session.is_open
+            except ServerUnavailable as unavailable:
+                assert "\n" not in str(unavailable) and not session.is_open
                 return
             else:
-                assert isinstance(found, Observed)
+                assert isinstance(found, StepResult)
 
 
 def in_place_of_steps(raw: Callable[[], Any]) -> Callable[[dict[str, Any], str], Any]:

@@ -23,7 +23,7 @@ import pytest
 from shoal_tasks.errors import ServerUnavailable
 from shoal_tasks.families import TRAIN_SEED_MIN, coordinates
 from shoal_tasks.openenv.address import parse_address
-from shoal_tasks.openenv.connection import ServerPlace, get_json
+from shoal_tasks.openenv.connection import ResolvedServer, get_json
 from shoal_tasks.openenv.identity import NOT_AN_ACTION
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.turns import join_messages
@@ -53,7 +53,7 @@ def serving(name: str) -> Iterator[str]:
     try:
         while process.poll() is None:
             with contextlib.suppress(ServerUnavailable):
-                get_json(ServerPlace(parse_address(address), address), "/health")
+                get_json(ResolvedServer(parse_address(address), address), "/health")
                 break
             time.sleep(0.2)
         yield address

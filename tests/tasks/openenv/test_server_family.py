@@ -13,7 +13,7 @@ from shoal_tasks.families import EASY, GAMES_1, TRAIN_SEED_MIN, coordinates
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.openenv import identity
 from shoal_tasks.openenv.address import parse_address
-from shoal_tasks.openenv.connection import ServerPlace
+from shoal_tasks.openenv.connection import ResolvedServer
 from shoal_tasks.openenv.identity import NOT_AN_ACTION, describe
 from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.spec import FamilySpec
@@ -21,7 +21,7 @@ from shoal_tasks.swarm import specs_of, starting_families
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.turns import join_messages
 from shoal_tasks.types import PlayRequest, ScoreRequest, Split
-from shoal_tasks.worker.availability import AWAY_S
+from shoal_tasks.worker.availability import RETRY_AFTER_S
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_tasks.worker.trio_client import TrioTaskWorker as TrioWorker
 from shoal_wire.errors import ManifestError
@@ -82,7 +82,7 @@ def test_the_nodes_first_question_finds_the_servers_worker_up(tmp_path: Path) ->
         worker = TrioWorker([*GAMES_1, spec])
         async with trio.open_nursery() as nursery:
             await nursery.start(worker.run)
-            talk = worker._lanes[spec.lane].conversation
+            talk = worker._queues[spec.worker_key].session
             assert talk.report is not None
             # Nor does a batch pay for another start, once the server is back.
             await talk.stop()
@@ -194,7 +194,7 @@ def test_a_server_that_goes_costs_only_its_family(
         drawn = worker.draw(random.Random(1), 20)
         assert {task.family for task, _ in drawn} == {GAMES_1[0].name}
         assert {at.family for at, _ in worker.held_out(4)} == {GAMES_1[0].name}
-        assert worker.parts([coordinates(spec, SEED)]) == [Split.AWAY]
+        assert worker.parts([coordinates(spec, SEED)]) == [Split.UNAVAILABLE]
         (play,) = worker.play([ask(spec, "x")])
         assert play.done and play.reward == 0.0 and "Connection refused" in play.error
         (score,) = worker.score([completion(spec, "x", finish=LENGTH)])
@@ -240,7 +240,7 @@ def test_a_server_that_was_lost_is_taken_back(
         assert "Connection refused" in worker.play([ask(spec, "x")])[0].error
         with served(wire, port):
             # Not asked again before its time, then taken back; its family is drawn once more.
-            clock.now += AWAY_S - 1
+            clock.now += RETRY_AFTER_S - 1
             assert worker.play([ask(spec, "x")])[0].error
             clock.now += 2
             assert worker.play([ask(spec, "x")])[0].observations == ("Wrong.",)
@@ -268,7 +268,7 @@ def test_a_server_that_is_away_at_the_start_is_asked_again(
     with Clocked(worker, spec) as clock:
         assert {task.family for task, _ in worker.draw(random.Random(1), 9)} == {GAMES_1[0].name}
         with served(found, port):
-            clock.now += AWAY_S + 1
+            clock.now += RETRY_AFTER_S + 1
             (play,) = worker.play([ask(spec, "x")])
             assert (play.observations == ("Wrong.",)) is is_the_swarms, play
             assert ("another environment" in play.error) is not is_the_swarms, play
@@ -280,7 +280,7 @@ class Clocked:
     def __init__(self, worker: SyncTaskWorker, spec: FamilySpec) -> None:
         self.now = 1e6
         self._worker = worker
-        worker._talks[spec.lane].pipes.now = lambda: self.now  # type: ignore[method-assign]
+        worker._sessions[spec.worker_key].pipes.now = lambda: self.now  # type: ignore[method-assign]
 
     def __enter__(self) -> Clocked:
         self._worker.start()
@@ -396,7 +396,7 @@ def test_a_task_file_says_what_is_wrong(
 def test_what_is_described_is_asked_of_the_server_itself() -> None:
     wire = Wire()
     with served(wire) as address:
-        found = describe(ServerPlace(parse_address(address), address))
+        found = describe(ResolvedServer(parse_address(address), address))
         assert found.config["environment"] == "Guess"
         assert len(found.first_game) > 1
         assert wire.num_opened == 1

@@ -14,7 +14,7 @@ from reasoning_gym.factory import create_dataset
 
 from shoal_tasks.answers import GARBAGE_SCORE
 from shoal_tasks.generators import SAFE_REPLACEMENT
-from shoal_tasks.scorers.logic import all_that_is_said, models, says_something
+from shoal_tasks.scorers.logic import is_informative, models, strongest_conclusion
 from shoal_tasks.scorers.safe_scorers import (
     _SCORERS,
     safe_score,
@@ -201,15 +201,15 @@ def test_propositional_logic_agrees_with_the_library_on_formulas() -> None:
             except Exception:  # noqa: BLE001
                 follows = False
             score = score_propositional_logic(answer, entry)
-            says_nothing = answer == f"{first} ∨ ¬{first}" or not says_something(entry["metadata"])
+            says_nothing = answer == f"{first} ∨ ¬{first}" or not is_informative(entry["metadata"])
             if follows and not says_nothing:
                 assert (score > 0) == (models(answer, names) != everything(names)), answer
             else:
                 assert score == 0.0 or says_nothing, (answer, entry["metadata"])
             scores.add(score)
         assert score_propositional_logic(f"{first} ∨ ¬{first}", entry) == 0.0
-        if says_something(entry["metadata"]):
-            assert score_propositional_logic(all_that_is_said(entry["metadata"]), entry) == 1.0
+        if is_informative(entry["metadata"]):
+            assert score_propositional_logic(strongest_conclusion(entry["metadata"]), entry) == 1.0
         # The library reads any lower-case word as one more variable, and pays for it where the
         # premises contradict each other.
         for answer in ("therefore", "True", f"{first} or {second}"):

@@ -6,7 +6,7 @@ import pytest
 
 from shoal_tasks.unit_tests.forms import read_solution, read_tests
 from shoal_tasks.unit_tests.runner import TestRunner
-from shoal_tasks.unit_tests.sources import code_in, root_of
+from shoal_tasks.unit_tests.sources import extract_code, root_of
 from tests.tasks.unit_tests.problems import PROBLEMS, Problem
 
 SECONDS = 5.0
@@ -14,7 +14,7 @@ SECONDS = 5.0
 
 def error_of(runner: TestRunner, problem: Problem, completion: str) -> str:
     tests = read_tests(problem.row, {}, "row 1")
-    code = code_in(completion, root_of(str(tests["entry"])))
+    code = extract_code(completion, root_of(str(tests["entry"])))
     return runner.run(tests, code, SECONDS).error
 
 

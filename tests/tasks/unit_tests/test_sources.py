@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from shoal_tasks.unit_tests.sources import (
     MAX_CODE_CHARS,
-    code_in,
+    extract_code,
     fences,
     program,
-    unread_around_code,
+    unscored_around_code,
 )
 
 PROMPT = 'def f(a):\n    """ Doc. """\n'
@@ -37,7 +37,7 @@ PROMPT = 'def f(a):\n    """ Doc. """\n'
     ],
 )  # fmt: skip
 def test_the_code_of_a_completion(text: str, entry: str, code: str) -> None:
-    assert code_in(text, entry) == code
+    assert extract_code(text, entry) == code
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,14 @@ def test_blocks_are_parts_of_the_text_in_order(text: str) -> None:
     for _, first, last in fences(text):
         assert position <= first <= last <= len(text)
         position = last
-    for first, last in unread_around_code(text) or ():
+    for first, last in unscored_around_code(text) or ():
         assert 0 <= first < last <= len(text)
 
 
 def test_what_stands_around_the_only_block_is_unread() -> None:
     text = "Hidden.\n```python\nx = 1\n```\nHidden too."
-    spans = unread_around_code(text)
+    spans = unscored_around_code(text)
     assert spans is not None
     assert [text[first:last] for first, last in spans] == ["Hidden.\n", "\nHidden too."]
-    assert unread_around_code("```\n1\n```\n```\n2\n```") is None
-    assert unread_around_code("x = 1") == ()
+    assert unscored_around_code("```\n1\n```\n```\n2\n```") is None
+    assert unscored_around_code("x = 1") == ()

@@ -12,7 +12,7 @@ import trio
 
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import EASY, coordinates
-from shoal_tasks.spec import TESTS_LANE, FamilySpec
+from shoal_tasks.spec import TESTS_WORKER, FamilySpec
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_tasks.worker.trio_client import TrioTaskWorker
@@ -47,7 +47,7 @@ def test_every_published_solution_earns_one_and_a_cut_one_half(tmp_path: Path) -
     # One question each: the forms differ, and the rows file is one.
     rows = [{**one.row, "question": f"{one.name}?"} for one in PROBLEMS]
     spec = family(tmp_path, rows, test_seconds=20)
-    assert spec.lane == TESTS_LANE
+    assert spec.worker_key == TESTS_WORKER
     with SyncTaskWorker([spec]) as worker:
         tasks = [coordinates(spec, FIRST + number) for number in range(len(rows))]
         items = worker.items(tasks)

@@ -18,7 +18,7 @@ from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.types import GroupRequest
 from shoal_tasks.worker.reward_function import RESERVED
-from shoal_tasks.worker.reward_values import outside, read_values, weighted
+from shoal_tasks.worker.reward_values import range_hint, read_values, weighted_sum
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import FinishReason
 from tests.support.task_files import task_file
@@ -207,16 +207,16 @@ def test_what_is_no_number_is_refused_in_one_line(odd: Any) -> None:
 def test_the_range_that_is_proposed_holds_what_was_returned(
     low: float, values: tuple[float, ...]
 ) -> None:
-    clause = outside(values, [low, 1])
+    clause = range_hint(values, [low, 1])
     assert clause.count("\n") == 0
     proposed = eval(clause.partition("reward_range = ")[2])
-    assert outside([*values, low, 1], proposed) == ""
+    assert range_hint([*values, low, 1], proposed) == ""
 
 
 def test_a_sum_leaves_out_who_has_no_opinion() -> None:
     for values in itertools.product((None, 0.5, 2.0), repeat=3):
         there = [(v, w) for v, w in zip(values, (1, 2, 4), strict=True) if v is not None]
-        assert weighted(values, (1, 2, 4)) == sum(v * w for v, w in there)
+        assert weighted_sum(values, (1, 2, 4)) == sum(v * w for v, w in there)
 
 
 def test_the_trainers_state_is_refused_by_name_where_it_is_looked_into(tmp_path: Path) -> None:

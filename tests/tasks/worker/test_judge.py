@@ -260,7 +260,7 @@ def test_one_that_hangs_or_dies_costs_its_own_family_for_a_while(
         assert worker.questions([coordinates(spec, TASK)])
         assert scored(worker, GAMES_1[0], "x") == [ScoreResult(reward=0.0)]
         # Half a minute later it is asked again.
-        monkeypatch.setattr(worker._talks[spec.lane].pipes, "now", lambda: 1e12)
+        monkeypatch.setattr(worker._sessions[spec.worker_key].pipes, "now", lambda: 1e12)
         assert scored(worker, spec, "z") == [ScoreResult(reward=1.0)]
 
 

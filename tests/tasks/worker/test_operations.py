@@ -11,6 +11,7 @@ from shoal_tasks.errors import UnknownFamily, WorkerProtocolError
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, coordinates
 from shoal_tasks.spec import OPENENV, JsonValue, environment
 from shoal_tasks.types import Play, ScoreRequest, Split, TaskCoordinates, TaskItem
+from shoal_tasks.worker.batching import Operation, WorkerCall, run_batched
 from shoal_tasks.worker.frames import Message
 from shoal_tasks.worker.operations import (
     ConfiguredFamilies,
@@ -20,7 +21,6 @@ from shoal_tasks.worker.operations import (
     read_score,
     score_operation,
 )
-from shoal_tasks.worker.plan import Operation, WorkerCall, run_plan
 from shoal_tasks.worker.worker_session import cpu_seconds
 from shoal_wire.types import FinishReason
 from tests.tasks.families import JUDGED
@@ -88,7 +88,7 @@ def first_message(operation: Operation[Any, Any], items: list[Any]) -> Message:
         asked.append(call.message)
         return []
 
-    trio.run(run_plan, ask, operation, items)
+    trio.run(run_batched, ask, operation, items)
     return asked[0]
 
 

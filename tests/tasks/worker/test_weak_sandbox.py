@@ -30,7 +30,7 @@ def layers(*active: str) -> tuple[Layer, ...]:
 
 
 @pytest.mark.parametrize(
-    ("active", "is_walled"),
+    ("active", "is_sandboxed"),
     [
         (("filesystem", "network", "seccomp", "audit_hook"), True),
         (("landlock", "seccomp", "audit_hook"), True),
@@ -40,15 +40,15 @@ def layers(*active: str) -> tuple[Layer, ...]:
     ],
 )
 def test_without_a_wall_a_users_file_is_refused_unless_that_is_accepted(
-    tmp_path: Path, active: tuple[str, ...], is_walled: bool
+    tmp_path: Path, active: tuple[str, ...], is_sandboxed: bool
 ) -> None:
     spec = family(tmp_path, SOURCE)
-    serving._check_wall([EASY[0]], layers(*active))  # no file of a user's
-    if is_walled:
-        serving._check_wall([spec], layers(*active))
+    serving._check_isolation([EASY[0]], layers(*active))  # no file of a user's
+    if is_sandboxed:
+        serving._check_isolation([spec], layers(*active))
         return
     with pytest.raises(FamilyError, match=r"'mine'.*--weak-sandbox.*without .*not permitted"):
-        serving._check_wall([spec], layers(*active))
+        serving._check_isolation([spec], layers(*active))
 
 
 def test_what_is_accepted_reaches_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_a_workers_layers_are_told_in_words_and_by_the_doctor(
     assert f"sandbox of 'mine': {report.sandbox}" in caplog.text
     weak = WorkerReport(pid=1, layers=layers("audit_hook"))
     assert weak.sandbox.startswith("the interpreter's hook; without a root of its own (not permi")
-    view = WorkerView(running=True, sandbox=weak.sandbox, is_sandboxed=weak.is_walled)
+    view = WorkerView(running=True, sandbox=weak.sandbox, is_sandboxed=weak.is_sandboxed)
     seen = Seen(status=Status(worker=view), facts=Facts())
     (found,) = machine.sandbox(seen)
     assert (found.state, "weak_sandbox" in found.remedy) == ("warn", True)

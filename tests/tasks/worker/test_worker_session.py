@@ -16,9 +16,9 @@ from shoal_tasks.errors import WorkerUnavailable
 from shoal_tasks.families import EASY
 from shoal_tasks.limits import WorkerLimits
 from shoal_tasks.spec import FamilySpec
-from shoal_tasks.worker.availability import conversations
+from shoal_tasks.worker.availability import build_sessions
+from shoal_tasks.worker.batching import WorkerCall
 from shoal_tasks.worker.frames import Message, encode_message, read_messages
-from shoal_tasks.worker.plan import WorkerCall
 from shoal_tasks.worker.sync import BlockingPipes
 from shoal_tasks.worker.trio_client import TrioPipes
 from shoal_tasks.worker.worker_session import WorkerSession
@@ -83,7 +83,7 @@ def test_pauses_between_starts_double_up_to_a_limit_and_then_it_is_given_up() ->
 
 
 def test_a_judge_has_a_worker_of_its_own_with_limits_of_its_own() -> None:
-    talks = conversations([JUDGED, *EASY], LIMITS, lambda: Script(READY))
+    talks = build_sessions([JUDGED, *EASY], LIMITS, lambda: Script(READY))
     assert list(talks) == ["", "/judge.py"], "the others' worker is the first"
     for talk, families, limits in (
         (talks[""], EASY, LIMITS),

@@ -185,9 +185,9 @@ class SharedWorker(SyncTaskWorker):
             tasks = [coordinates(spec, seed) for seed in range(start, min(start + _FRAME, last))]
             asked = zip(tasks, super().questions(tasks), strict=True)
             found = [one for one in asked if self._is_kept(*one)]
-            by_text = super().asked([task for task, _ in found])
+            by_text = super().questions_and_splits([task for task, _ in found])
             for one, (_, part) in zip(found, by_text, strict=True):
-                if part is not Split.LEFT_OUT:
+                if part is not Split.UNUSED:
                     (kept if part is Split.HELD_OUT else others).append(one)
             if len({meaning(spec.generator, text) for _, text in kept}) >= wanted:
                 break
@@ -198,12 +198,16 @@ class SharedWorker(SyncTaskWorker):
         generator = self._specs[task.family].generator
         return has_wordings(generator) and is_held_out(question_digest(meaning(generator, text)))
 
-    def asked(self, tasks: Sequence[TaskCoordinates]) -> list[tuple[str, Split]]:
-        """Do what `SyncTaskWorker.asked` does, by meaning too; both are remembered."""
+    def questions_and_splits(self, tasks: Sequence[TaskCoordinates]) -> list[tuple[str, Split]]:
+        """Do what the worker does, by meaning too; cached."""
         different = list(dict.fromkeys(tasks))
         missing = [task for task in different if self._asked.get(task) is None]
         with self._charging("asked", asked=len(different), missing=len(missing)):
-            made = dict(zip(missing, super().asked(missing), strict=True)) if missing else {}
+            made = (
+                dict(zip(missing, super().questions_and_splits(missing), strict=True))
+                if missing
+                else {}
+            )
         for task, (text, part) in made.items():
             is_kept = part is Split.TRAINING and self._is_kept(task, text)
             made[task] = (text, Split.HELD_OUT if is_kept else part)

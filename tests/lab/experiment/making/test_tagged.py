@@ -18,7 +18,7 @@ from shoal_policy.generation.local import generate
 from shoal_policy.model.loading import Policy, PromptFormat, load_policy
 from shoal_policy.model.prompting import encode_completion, encode_prompt
 from shoal_policy.tasks import TaskSource
-from shoal_tasks.answers import extract_tagged, opens_twice, unread_spans
+from shoal_tasks.answers import extract_tagged, opens_twice, unscored_spans
 from shoal_tasks.families import EASY
 from shoal_tasks.prompts import answer_text
 from shoal_tasks.rows import parse_rows
@@ -140,7 +140,7 @@ def test_what_is_planted_outside_the_tags_earns_all_and_is_known_as_unread(
     assert {reward for text, reward in found if planted in text} == {1.0}
     assert {reward for text, reward in found if planted not in text} == {0.0}
     for text in [text for text, _ in found if planted in text]:
-        unread = "".join(text[start:end] for start, end in unread_spans(text, tagged=True))
+        unread = "".join(text[start:end] for start, end in unscored_spans(text, tagged=True))
         assert opens_twice(text) or planted in unread
 
 

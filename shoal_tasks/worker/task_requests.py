@@ -29,6 +29,7 @@ from shoal_tasks.types import (
     TaskCoordinates,
     TaskItem,
 )
+from shoal_tasks.worker.batching import Operation, Send, run_batched
 from shoal_tasks.worker.operations import (
     ConfiguredFamilies,
     group_operation,
@@ -37,7 +38,6 @@ from shoal_tasks.worker.operations import (
     play_operation,
     score_operation,
 )
-from shoal_tasks.worker.plan import Ask, Operation, run_plan
 from shoal_wire.digests import question_digest
 from shoal_wire.limits import MAX_COMPLETION_BYTES
 from shoal_wire.types import Digest
@@ -57,12 +57,12 @@ _SEEDS_WITHOUT_NEWS: Final = 8 * MAX_ITEMS_PER_FRAME
 """Seeds without a new question after which a family counts as exhausted."""
 
 
-class TaskPlans:
+class TaskRequests:
     """One client's requests to its workers. All raise `UnknownFamily` for an unknown family."""
 
-    def __init__(self, families: Sequence[FamilySpec], ask: Ask) -> None:
+    def __init__(self, families: Sequence[FamilySpec], send: Send) -> None:
         """Raise ValueError if there are no families, or two with the same name."""
-        self._ask = ask
+        self._send = send
         checked = ConfiguredFamilies(families)
         self.specs, self._by_name = checked.specs, checked.by_name
         self._is_evaluated: dict[str, bool] = {}
@@ -92,7 +92,7 @@ class TaskPlans:
             try:
                 return await self._draw(rng, count, left)
             except ServerUnavailable as away:
-                left = [spec for spec in left if spec.lane != away.lane]
+                left = [spec for spec in left if spec.worker_key != away.worker_key]
                 if not left:
                     raise
 
@@ -106,7 +106,7 @@ class TaskPlans:
         for _ in range(_MAX_DRAWS):
             missing = [place for place in range(count) if drawn[place] is None]
             asked = [task for place in missing for task in candidates[place]]
-            made = iter(await run_plan(self._ask, self._item, asked))
+            made = iter(await run_batched(self._send, self._item, asked))
             for place in missing:
                 for task, item in zip(candidates[place], made, strict=False):
                     if isinstance(item, TaskItem):
@@ -151,7 +151,7 @@ class TaskPlans:
         for start in range(first_seed, last_seed, MAX_ITEMS_PER_FRAME):
             seeds = range(start, min(start + MAX_ITEMS_PER_FRAME, last_seed))
             tasks = [coordinates(spec, seed) for seed in seeds]
-            made = await run_plan(self._ask, self._item, tasks)
+            made = await run_batched(self._send, self._item, tasks)
             for task, item in zip(tasks, made, strict=True):
                 if not isinstance(item, TaskItem):
                     continue
@@ -190,25 +190,27 @@ class TaskPlans:
         spec = self._by_name[judge_coordinates(rng, families).family]
         for _ in range(_MAX_DRAWS):
             tasks = [judge_coordinates(rng, [spec]) for _ in range(_TRIES)]
-            made = await run_plan(self._ask, self._item, tasks)
+            made = await run_batched(self._send, self._item, tasks)
             for task, item in zip(tasks, made, strict=True):
                 if isinstance(item, TaskItem) and item.part is Split.HELD_OUT:
                     return task, item.question
         raise GenerationError(f"{spec.name}: no held-out question among a judge's seeds")
 
-    async def asked(self, tasks: Sequence[TaskCoordinates]) -> list[tuple[str, Split]]:
+    async def questions_and_splits(
+        self, tasks: Sequence[TaskCoordinates]
+    ) -> list[tuple[str, Split]]:
         """Return each task's question, and what it may be used for.
 
-        Tasks on an unavailable server have an empty question and `Split.AWAY`. Raises
+        Tasks on an unavailable server have an empty question and `Split.UNAVAILABLE`. Raises
         `GenerationError` as `items` does.
         """
-        nothing = TaskItem(question="", answer=None, example=None, part=Split.AWAY)
-        made = await self._apart(self._item, tasks, lambda _task, _away: nothing)
+        nothing = TaskItem(question="", answer=None, example=None, part=Split.UNAVAILABLE)
+        made = await self._run_distinct(self._item, tasks, lambda _task, _away: nothing)
         return [(item.question, item.part) for item in _require_all(tasks, made)]
 
     async def items(self, tasks: Sequence[TaskCoordinates]) -> list[TaskItem]:
         """Return the tasks. Raises `GenerationError` if a generator fails on one."""
-        made = await run_plan(self._ask, self._item, tasks)
+        made = await run_batched(self._send, self._item, tasks)
         return _require_all(tasks, made)
 
     async def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
@@ -224,7 +226,7 @@ class TaskPlans:
         # The cache may evict entries while the request runs, so read it first.
         known = {task: self._digests.get(task) for task in tasks}
         missing = [task for task, digest in known.items() if digest is None]
-        made = await run_plan(self._ask, self._item, missing)
+        made = await run_batched(self._send, self._item, missing)
         if TIMED_OUT_ERROR in made:
             raise WorkerUnavailable("a task takes too long to generate")
         for task, item in zip(missing, made, strict=True):
@@ -266,11 +268,11 @@ class TaskPlans:
             for text, finish_reason in group.answers
         ]
         of_groups = iter(
-            await self._apart(
+            await self._run_distinct(
                 self._score_group, whole, lambda group, away: (_away(away),) * len(group.answers)
             )
         )
-        of_answers = iter(await self._apart(self._score, alone, lambda _, away: _away(away)))
+        of_answers = iter(await self._run_distinct(self._score, alone, lambda _, away: _away(away)))
         return [
             list(next(of_groups))
             if self._is_whole(group)
@@ -288,13 +290,13 @@ class TaskPlans:
         Messages longer than any completion end their game, because it could not be shared.
         """
         fitting = [one for one in requests if play_chars(one) <= MAX_COMPLETION_BYTES]
-        played = await self._apart(self._play, fitting, lambda _, away: Play.over(str(away)))
+        played = await self._run_distinct(self._play, fitting, lambda _, away: Play.over(str(away)))
         plays = dict(zip(fitting, played, strict=True))
         return [
             plays.get(request) or Play.over("the messages are too long") for request in requests
         ]
 
-    async def _apart(
+    async def _run_distinct(
         self,
         operation: Operation[T, R],
         items: Sequence[T],
@@ -305,17 +307,17 @@ class TaskPlans:
         left = list(dict.fromkeys(items))
         while left:
             try:
-                results |= zip(left, await run_plan(self._ask, operation, left), strict=True)
+                results |= zip(left, await run_batched(self._send, operation, left), strict=True)
                 break
             except ServerUnavailable as away:
-                there = [item for item in left if operation.lane(item) == away.lane]
+                there = [item for item in left if operation.worker_key(item) == away.worker_key]
                 results |= {item: instead(item, away) for item in there}
                 left = [item for item in left if item not in results]
         return [results[item] for item in items]
 
 
 def _away(away: ServerUnavailable) -> ScoreResult:
-    return ScoreResult(reward=0.0, error=str(away), waits=not away.was_asked)
+    return ScoreResult(reward=0.0, error=str(away), is_deferred=not away.was_contacted)
 
 
 def _require_all(tasks: Sequence[TaskCoordinates], results: Sequence[R | str | None]) -> list[R]:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal_tasks.builtin_games import BUILTIN_GAMES, HigherLower
 from shoal_tasks.errors import NewerFamilyError
 from shoal_tasks.families import GAMES_1, TRAIN_SEED_MIN, coordinates
-from shoal_tasks.own_games import OWN_GAMES, HigherLower
 from shoal_tasks.swarm import specs_of, starting_families
 from shoal_tasks.turns import join_messages
 from shoal_tasks.types import PlayRequest, ScoreRequest
@@ -103,14 +103,14 @@ def test_a_swarm_of_these_needs_no_file_and_a_newer_game_is_ignored() -> None:
         replace(SPEC, config={**SPEC.config, "game": "chess"})
 
 
-@pytest.mark.parametrize("name", OWN_GAMES)
+@pytest.mark.parametrize("name", BUILTIN_GAMES)
 def test_a_game_repeats_itself_whatever_is_said(name: str) -> None:
     rng = random.Random(1)
     for seed in range(200):
         said = [rng.choice(["", "é", str(rng.randint(0, 99))]) for _ in range(5)]
         played = []
         for _ in range(2):
-            game = OWN_GAMES[name]()
+            game = BUILTIN_GAMES[name]()
             played.append([game.reset(seed), *(game.step(message) for message in said)])
             random.seed(rng.random())
         assert played[0] == played[1]

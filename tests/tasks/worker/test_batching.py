@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shoal_tasks.errors import WorkerProtocolError
 from shoal_tasks.limits import MAX_CHARS_PER_FRAME, MAX_ITEMS_PER_FRAME
-from shoal_tasks.worker.plan import CallFailure, Operation, WorkerCall, run_plan
+from shoal_tasks.worker.batching import CallFailure, Operation, WorkerCall, run_batched
 
 ECHO: Operation[int, int | CallFailure] = Operation(
     name="echo",
@@ -35,7 +35,7 @@ def drive(items: Sequence[int], worker: Worker) -> tuple[list[int | CallFailure]
         answer = worker(piece)
         return answer if isinstance(answer, CallFailure) else call.parse({"results": [*answer]})
 
-    return trio.run(run_plan, ask, ECHO, items), asked
+    return trio.run(run_batched, ask, ECHO, items), asked
 
 
 @given(
@@ -81,4 +81,4 @@ def test_a_reply_of_another_shape_is_a_protocol_error(reply: dict[str, Any]) -> 
         return call.parse(reply)
 
     with pytest.raises(WorkerProtocolError):
-        trio.run(run_plan, ask, ECHO, [1])
+        trio.run(run_batched, ask, ECHO, [1])

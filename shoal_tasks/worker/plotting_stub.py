@@ -30,7 +30,7 @@ class _Absent(ModuleType):
 
 
 @contextmanager
-def without_plotting() -> Iterator[None]:
+def stub_plotting() -> Iterator[None]:
     """Replace plotting modules by empty ones for imports in this block; later imports are real."""
     if any(name in sys.modules for name in _NAMES):
         yield

@@ -1,6 +1,6 @@
 """Sends a batch in pieces and isolates the item that kills the worker. Sans-IO.
 
-Both clients use `run_plan`, so they behave alike on failures:
+Both clients use `run_batched`, so they behave alike on failures:
 
     piece answered ────────────────────────────────────────────> its results
     piece killed the worker ──> its items singly ──> answered ──> result
@@ -37,11 +37,11 @@ class WorkerCall(Generic[R]):
     message: Message
     parse: Callable[[Message], list[R]]
     """Parses the reply. Raises `WorkerProtocolError` if it does not match this message."""
-    lane: str = ""
-    """The worker to send it to: `FamilySpec.lane`."""
+    worker_key: str = ""
+    """The worker to send it to: `FamilySpec.worker_key`."""
 
 
-Ask = Callable[[WorkerCall[Any]], Awaitable["list[Any] | CallFailure"]]
+Send = Callable[[WorkerCall[Any]], Awaitable["list[Any] | CallFailure"]]
 """Sends a call and returns its results, or why there are none. Raises `ServerUnavailable`."""
 
 
@@ -54,54 +54,58 @@ class Operation(Generic[T, R]):
     """Encodes an item for the worker."""
     read: Callable[[Any], R]
     """Decodes one result. Raises `WorkerProtocolError`."""
-    failed: Callable[[T, CallFailure], R]
+    on_failure: Callable[[T, CallFailure], R]
     """Returns the result of an item that got no reply; may raise instead."""
     size: Callable[[T], int] = lambda _item: 0
     """Returns the number of characters that the item adds to a frame."""
-    lane: Callable[[T], str] = lambda _item: ""
+    worker_key: Callable[[T], str] = lambda _item: ""
     """Returns the key of the worker that serves an item's family."""
-    most: Callable[[str], int] = lambda _lane: MAX_ITEMS_PER_FRAME
+    max_items: Callable[[str], int] = lambda _lane: MAX_ITEMS_PER_FRAME
     """Returns the maximum total `weight` of the items in one frame to a worker."""
     weight: Callable[[T], int] = lambda _item: 1
     """Returns how many items an item counts as."""
-    fits: Callable[[T, R], bool] = lambda _item, _result: True
+    matches: Callable[[T, R], bool] = lambda _item, _result: True
     """Returns whether a result can belong to an item."""
 
 
-async def run_plan(ask: Ask, operation: Operation[T, R], items: Sequence[T]) -> list[R]:
+async def run_batched(send: Send, operation: Operation[T, R], items: Sequence[T]) -> list[R]:
     """Send all items in pieces. After a failure, send the items of that piece singly."""
     results: list[R] = []
     for piece in _pieces(items, operation):
-        outcome = await ask(_call(operation, piece))
+        outcome = await send(_call(operation, piece))
         if not isinstance(outcome, CallFailure):
             results += outcome
         elif len(piece) == 1:
-            results += await _alone(ask, operation, piece[0], outcome)
+            results += await _send_alone(send, operation, piece[0], outcome)
         else:
             for item in piece:
-                first = await ask(_call(operation, [item]))
-                results += await _alone(ask, operation, item, first)
+                first = await send(_call(operation, [item]))
+                results += await _send_alone(send, operation, item, first)
     return results
 
 
-async def _alone(
-    ask: Ask, operation: Operation[T, R], item: T, outcome: list[R] | CallFailure
+async def _send_alone(
+    send: Send, operation: Operation[T, R], item: T, outcome: list[R] | CallFailure
 ) -> list[R]:
     """Return the result of an item sent alone. A crash may have another cause, so retry once."""
     if outcome is CallFailure.CRASHED:
-        outcome = await ask(_call(operation, [item]))
-    return [operation.failed(item, outcome)] if isinstance(outcome, CallFailure) else outcome
+        outcome = await send(_call(operation, [item]))
+    return [operation.on_failure(item, outcome)] if isinstance(outcome, CallFailure) else outcome
 
 
 def _pieces(items: Sequence[T], operation: Operation[T, R]) -> Iterator[list[T]]:
     piece: list[T] = []
     total = count = 0
     for item in items:
-        lane, size, weight = operation.lane(item), operation.size(item), operation.weight(item)
+        worker_key, size, weight = (
+            operation.worker_key(item),
+            operation.size(item),
+            operation.weight(item),
+        )
         if piece and (
-            count + weight > operation.most(lane)
+            count + weight > operation.max_items(worker_key)
             or total + size > MAX_CHARS_PER_FRAME
-            or lane != operation.lane(piece[0])
+            or worker_key != operation.worker_key(piece[0])
         ):
             yield piece
             piece, total, count = [], 0, 0
@@ -118,9 +122,9 @@ def _call(operation: Operation[T, R], piece: Sequence[T]) -> WorkerCall[R]:
         if not isinstance(rows, list) or len(rows) != len(piece):
             raise WorkerProtocolError("reply does not match the request")
         results = [operation.read(row) for row in rows]
-        if not all(map(operation.fits, piece, results)):
+        if not all(map(operation.matches, piece, results)):
             raise WorkerProtocolError("reply does not match the request")
         return results
 
     message: Message = {"op": operation.name, "items": list(map(operation.row, piece))}
-    return WorkerCall(message=message, lane=operation.lane(piece[0]), parse=parse)
+    return WorkerCall(message=message, worker_key=operation.worker_key(piece[0]), parse=parse)

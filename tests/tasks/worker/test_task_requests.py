@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from shoal_tasks.families import EASY, TRAIN_SEED_MIN, coordinates
 from shoal_tasks.types import ScoreRequest
+from shoal_tasks.worker.batching import CallFailure, WorkerCall
 from shoal_tasks.worker.operations import ConfiguredFamilies
-from shoal_tasks.worker.plan import CallFailure, WorkerCall
-from shoal_tasks.worker.task_plans import TaskPlans
+from shoal_tasks.worker.task_requests import TaskRequests
 from shoal_wire.types import FinishReason
 
 REQUESTS = st.lists(
@@ -45,7 +45,7 @@ def test_equal_answers_are_scored_once_and_each_gets_its_reward(
         asked.extend(rows)
         return failure or call.parse({"results": [{"reward": reward(row)} for row in rows]})
 
-    results = trio.run(TaskPlans(EASY, ask).score, requests)
+    results = trio.run(TaskRequests(EASY, ask).score, requests)
     if failure is None:
         assert len(asked) == len(set(map(repr, asked))) == len(set(requests))
         alone = ConfiguredFamilies(EASY)

@@ -2,7 +2,7 @@
 
 A game is a class with two methods, as in a user's own Python file
 (`shoal_tasks.worker.environment`). A game with changed texts or rewards is a new game and needs a
-new name in `OWN_GAMES`: peers of different versions would otherwise replay the same messages to
+new name in `BUILTIN_GAMES`: peers of different versions would otherwise replay the same messages to
 different rewards.
 """
 
@@ -61,5 +61,5 @@ class HigherLower:
         return ("Higher." if guess < self.secret else "Lower."), 0.0, False
 
 
-OWN_GAMES: Final[Mapping[str, type[Game]]] = {"higher-lower": HigherLower}
+BUILTIN_GAMES: Final[Mapping[str, type[Game]]] = {"higher-lower": HigherLower}
 """Games by the value of `game` in a family's configuration."""
