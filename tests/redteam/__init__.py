@@ -1,1 +1,1 @@
-"""Hostile schedules out of everything that can be said, against whole nodes in virtual time."""
+"""Random hostile schedules from a grammar of all messages, against whole nodes in virtual time."""

@@ -1,6 +1,6 @@
-"""`python -m tests.redteam [wire] SEED…`: plays schedules; of one that fails, the steps it takes.
+"""`python -m tests.redteam [wire] SEED…`: plays schedules, and reduces one that fails to its steps.
 
-With `wire` they are skirmishes over real sockets.
+With `wire`, they run over real sockets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.redteam.skirmish import Skirmish, play_wire, skirmish_of
 
 
 def fault_of(run: Callable[[], object]) -> str:
-    """Return what does not hold, in a line or so; empty where all does."""
+    """Return which check fails, in a line or so; empty if all pass."""
     try:
         run()
     except BaseException as error:
@@ -36,7 +36,7 @@ def _play_wire(skirmish: Skirmish) -> None:
 
 
 def main() -> None:
-    """Play."""
+    """Play the schedules of the command line."""
     is_wire = sys.argv[1:2] == ["wire"]
     draw, run = (skirmish_of, _play_wire) if is_wire else (schedule_of, play)
     for seed in map(int, sys.argv[2 if is_wire else 1 :]):
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def _steps_of_fault(seed: int, whole: Any, run: Callable[[Any], object]) -> list[Any]:
-    """Play a schedule or skirmish; return the steps that its fault takes, if it has one."""
+    """Play a schedule; return the minimal steps of its failure, if it fails."""
 
     def fails(steps: Sequence[Any]) -> bool:
         return bool(fault_of(lambda: run(replace(whole, steps=tuple(steps)))))

@@ -1,4 +1,4 @@
-"""What a hostile peer answers: lies, others' words, nonsense, nothing, too late, too much."""
+"""Hostile replies: false, copied, malformed, missing, delayed or oversized ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Say = Callable[[Red, random.Random, bytes], bytes]
 
 
 def _ref(red: Red, rng: random.Random, raw: bytes) -> BatchRef | None:
-    """List an envelope as what it is, or not."""
+    """Describe an envelope in a listing, correctly or not."""
     try:
         right = ref_of_copy(raw)
         honest = rng.choice(red.world.of_kind("honest")).peer_id
@@ -58,12 +58,12 @@ def _ref(red: Red, rng: random.Random, raw: bytes) -> BatchRef | None:
             {"num_groups": 1024},
         ]
         return replace(right, **rng.choice(lies))  # type: ignore[arg-type]
-    except Exception:  # noqa: BLE001 - its own odd words: not everything can be listed
+    except Exception:  # noqa: BLE001 - its own malformed envelopes: not all can be listed
         return None
 
 
 def _envelopes(red: Red, rng: random.Random) -> list[bytes]:
-    """Return some of its own, some of others, as they are or spelled otherwise."""
+    """Return some of its own and of other peers' envelopes, unchanged or re-encoded."""
     pool = [message.data for message in red.loot.messages] + list(red.loot.shown.values())[-50:]
     some = rng.sample(pool, min(len(pool), rng.choice((1, 8, 30))))
     return [words.respelled(rng, raw) if rng.random() < 0.2 else raw for raw in some]
@@ -87,7 +87,7 @@ def _cut(raws: list[bytes]) -> tuple[bytes, ...]:
 
 
 def _fitting(red: Red, rng: random.Random, raw: bytes) -> bytes:
-    """Answer what was asked, with what is there and a little else."""
+    """Reply to the request from what is there, with slight changes."""
     query = decode_query(raw)
     match query:
         case WholeQuery():
@@ -104,7 +104,7 @@ def _fitting(red: Red, rng: random.Random, raw: bytes) -> bytes:
 
 
 def _misfit(red: Red, rng: random.Random, _raw: bytes) -> bytes:
-    """Answer something else."""
+    """Reply with a message of another kind."""
     answers: list[Callable[[], bytes]] = [
         lambda: encode_answer(
             Refusal(reason=rng.choice(list(BatchRefusalReason)), retry_after_ms=rng.choice((0, 1)))
@@ -123,7 +123,7 @@ def _misfit(red: Red, rng: random.Random, _raw: bytes) -> bytes:
 
 
 def _peers(red: Red, rng: random.Random, _raw: bytes) -> bytes:
-    """Name honest peers where they are not, and nobody everywhere."""
+    """Name honest peers at wrong addresses, and unknown peers everywhere."""
     members = red.world.of_kind("honest", "bootstrap")
     places = [member.address for member in members] + [
         "/ip4/192.0.2.9/tcp/443",
@@ -148,7 +148,7 @@ def _peers(red: Red, rng: random.Random, _raw: bytes) -> bytes:
 
 
 def _oneself(red: Red, rng: random.Random, raw: bytes) -> bytes:
-    """Name nobody but whom it is told to, with honest places only: theirs, under wrong names."""
+    """Name only chosen peers, and honest addresses under wrong names."""
     members = red.world.of_kind("honest", "bootstrap")
     place = rng.choice(members).address
     made_up = [words.author_of(rng, red.world.manifest, 0).peer_id for _ in range(60)]
@@ -184,32 +184,32 @@ def _mood(red: Red, rng: random.Random, say: Say) -> None:
 
 
 async def answers_in_kind(red: Red, rng: random.Random) -> None:
-    """From now on answer about batches with what fits, and is not so."""
+    """From now on, reply to batch requests with plausible but false data."""
     _mood(red, rng, _fitting)
 
 
 async def answers_anything(red: Red, rng: random.Random) -> None:
-    """From now on answer all protocols with what does not fit."""
+    """From now on, reply to all protocols with messages of the wrong kind."""
     _mood(red, rng, _misfit)
 
 
 async def answers_with_peers(red: Red, rng: random.Random) -> None:
-    """From now on tell wrong addresses."""
+    """From now on, report wrong addresses."""
     _mood(red, rng, _peers)
 
 
 async def answers_with_manifests(red: Red, rng: random.Random) -> None:
-    """From now on tell of another swarm."""
+    """From now on, return the manifest of another swarm."""
     _mood(red, rng, _manifest)
 
 
 async def answers_with_one_place(red: Red, rng: random.Random) -> None:
-    """From now on name all peers, and many that are none, where one honest peer is."""
+    """From now on, report all peers, and many unknown ones, at one honest peer's address."""
     _mood(red, rng, _oneself)
 
 
 async def answers_by_the_byte(red: Red, rng: random.Random) -> None:
-    """From now on give answers slowly, not to the end, or with more behind it."""
+    """From now on, reply slowly, incompletely, or with trailing bytes."""
     own, wait_s = random.Random(rng.random()), rng.choice((0.01, 0.3, 2.0))
     end = rng.choice((None, -1, b"more"))
 

@@ -1,6 +1,6 @@
-"""A schedule played against whole honest nodes, and what must hold whatever was said.
+"""A schedule against whole honest nodes, and the invariants that must hold.
 
-swarm of honest nodes ─▶ 6 s of calm ─▶ 20 s of attack ─▶ everybody hostile leaves ─▶ 25 s of calm
+honest swarm ─▶ 6 s of calm ─▶ 20 s of attack ─▶ hostile peers leave ─▶ 25 s of calm
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from tests.support.simulated_swarm import Member, Plan, World, simulate
 from tests.support.streamed_host import virtual_gossip
 
 MOODS = (answers_anything, answers_in_kind, answers_in_kind, answers_with_peers)
-"""What a hostile peer may answer from its first moment."""
+"""Replies that a hostile peer may choose from its first moment."""
 CALM_BEFORE_S = 6.0
 CALM_AFTER_S = 25.0
 _ACT_S = 8.0
 _VISIT_EVERY_S = 4.0
 MAX_HELD_BYTES = 16 << 20
-"""Of one node, all in all, at the end of an attack; a calm one holds 0.2 MB, a full buffer is 1."""
+"""Per node at the end of an attack; a calm one has 0.2 MB, a full buffer is 1."""
 HONEST_SHARE = 4
-"""One part in so many of the buffer is left to honest peers, of what they would fill alone."""
+"""Honest peers keep at least 1/n of the buffer entries that they would have alone."""
 MAX_STEPS = 250_000
-"""Of Trio's loop in one run; a calm one takes 10,000."""
+"""Steps of Trio's loop in one run; a calm one takes 10,000."""
 MAX_QUESTIONS = 30_000
-"""That one node has regenerated in a run."""
+"""Questions that one node regenerates in a run."""
 
 SETTINGS = NodeSettings(
     round_s=3.0,
@@ -63,23 +63,23 @@ SETTINGS = NodeSettings(
 
 
 class Steps(trio.abc.Instrument):
-    """Counts what Trio's loop does."""
+    """Counts the steps of Trio's loop."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def before_task_step(self, task: Any) -> None:
-        """One more."""
+        """Count one step."""
         self.count += 1
 
 
 def is_error(record: logging.LogRecord) -> bool:
-    """Whether this was logged with a traceback, or as an error."""
+    """Return whether this was logged with a traceback, or as an error."""
     return bool(record.exc_info) or record.levelno >= logging.ERROR
 
 
 class Battle:
-    """One run."""
+    """One run of a schedule."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -87,12 +87,12 @@ class Battle:
         self.steps = Steps()
         self.lives: Counter[int] = Counter()
         self.connected = set[PeerId]()
-        """The names that have been on the network: any other one is known from batches alone."""
+        """Names that were connected: all others are known only from batches."""
         self.team: dict[int, tuple[Red, trio.CancelScope]] = {}
         self.done: Counter[str] = Counter()
 
     async def script(self, world: World) -> None:
-        """Attack, calm down, look."""
+        """Attack, wait, then check."""
         trio.lowlevel.add_instrument(self.steps)
         await trio.sleep_until(CALM_BEFORE_S)
         async with trio.open_nursery() as nursery:
@@ -108,10 +108,10 @@ class Battle:
             self._check_sizes(world)
             await trio.sleep(CALM_AFTER_S)
             nursery.cancel_scope.cancel()
-        await trio.sleep(1.0)  # a batch may have been accepted in this very moment
+        await trio.sleep(1.0)  # a batch may have been accepted just now
         await self._look(world)
 
-    # The red team
+    # The attackers
 
     async def _act(self, world: World, step: Step) -> None:
         rng = random.Random(step.seed)
@@ -134,7 +134,7 @@ class Battle:
         return self.team[who][0]
 
     async def _reborn(self, world: World, who: int) -> Red:
-        """Come back under another name, from the same place."""
+        """Return under another name, from the same address."""
         if who in self.team:
             self.team[who][1].cancel()
         self.lives[who] += 1
@@ -154,7 +154,7 @@ class Battle:
         return red
 
     async def _storm(self, world: World) -> None:
-        """Let honest nodes and connections fail without anybody's doing."""
+        """Let honest nodes and connections fail without an attacker."""
         rng = random.Random(f"{self.schedule.seed}/weather")
         for at in self.schedule.weather:
             await trio.sleep_until(CALM_BEFORE_S + at)
@@ -167,7 +167,7 @@ class Battle:
             await world.start(member)
 
     async def _visit(self, world: World) -> None:
-        """Come as a newcomer from elsewhere now and then, in the middle of it all."""
+        """Join as a newcomer from another network from time to time."""
         rng = random.Random(f"{self.schedule.seed}/guests")
         for number in range(int(ATTACK_S / _VISIT_EVERY_S)):
             await trio.sleep(_VISIT_EVERY_S)
@@ -180,9 +180,9 @@ class Battle:
             tries = [await _is_served(guest, member) for _ in range(3)]
             scope.cancel()
             if member.node is node:
-                assert any(tries), world.say(f"{member.name} has no answer for a newcomer")
+                assert any(tries), world.say(f"{member.name} does not reply to a newcomer")
 
-    # What must hold
+    # The invariants
 
     async def _watch(self, world: World) -> None:
         while True:
@@ -191,7 +191,7 @@ class Battle:
 
     def _check_standing(self, world: World) -> None:
         now = trio.current_time()
-        # A connection that broke took answers with it, and promises that could not be kept.
+        # A connection that broke loses replies, and promises that could not be kept.
         least = 0.0 if not self.schedule.weather else MeshSettings().gossip_threshold
         for one, other in itertools.permutations(world.of_kind("honest", "bootstrap"), 2):
             node = one.node
@@ -222,7 +222,7 @@ class Battle:
 
     def _check_sizes(self, world: World) -> None:
         for node in world.up("honest"):
-            if not node.has_joined:  # the weather has just brought it back: `_look` waits for it
+            if not node.has_joined:  # it has just restarted: `_look` waits for it
                 continue
             held = held_by({"node": node.live})
             total = sum(one.num_bytes for one in held.values())
@@ -231,7 +231,7 @@ class Battle:
             assert total < MAX_HELD_BYTES, world.say(text)
 
     def _check_delivery(self, world: World) -> None:
-        """What was acknowledged is with every honest node."""
+        """Every acknowledged group is at every honest node."""
         until = trio.current_time() - 12.0
         for publication in world.publications:
             heard = {node.peer_id for node in world.heard.get(publication.batch_id, ())}
@@ -241,7 +241,7 @@ class Battle:
                     assert member.peer_id in heard, world.say(f"a batch {missing}")
 
     def _check_buffers(self, world: World) -> None:
-        """Honest peers keep their share of the place that they would have alone."""
+        """Honest peers keep their share of the buffer entries that they would have alone."""
         names = {member.peer_id for member in world.of_kind("honest")}
         for node in world.up("honest"):
             stats = node.live.buffer.stats(trio.current_time())
@@ -265,7 +265,7 @@ class Battle:
                     assert entry.network == NEVER_MET, world.say(text)
 
     async def _check_service(self, world: World, honest: Sequence[Member]) -> None:
-        """Somebody who comes is told the swarm, and is heard."""
+        """A newcomer gets the manifest, and its messages arrive."""
         guest = Red(world, Loot(), "guest", "/ip4/198.51.100.7/tcp/4001")
         await world._nursery.start(guest.run)
         for member in honest:
@@ -282,9 +282,9 @@ async def _live(
 
 
 async def _is_served(guest: Red, member: Member) -> bool:
-    """Return whether somebody gets what a newcomer asks for."""
+    """Return whether a newcomer's requests are served."""
     host = guest.world.network.host(member.peer_id)
-    if host is None:  # it restarts just now
+    if host is None:  # it is restarting
         await trio.sleep(1.0)
         return False
     try:
@@ -302,7 +302,7 @@ async def _is_served(guest: Red, member: Member) -> bool:
 
 
 def play(schedule: Schedule) -> Battle:
-    """Play a schedule. Raises AssertionError where something does not hold."""
+    """Play a schedule. Raises AssertionError if an invariant is violated."""
     battle = Battle(schedule)
     plan = Plan(
         honest=schedule.honest,

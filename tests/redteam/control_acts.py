@@ -1,4 +1,4 @@
-"""What a hostile peer says in gossip beside messages, and what is no gossip at all."""
+"""Hostile control messages of gossip, and bytes that are not gossip."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _topic(red: Red, rng: random.Random) -> str:
 
 
 def _ids(red: Red, rng: random.Random) -> list[bytes]:
-    """Ids of messages that are, that were, and that never will be."""
+    """Return ids of messages that exist, existed, or never will."""
     count = rng.choice((1, 20, 500, 5000))
     made = [rng.randbytes(rng.choice((0, 8, 46, 46, 46, 300))) for _ in range(count // 2)]
     kept = list(red.loot.ids)
@@ -30,7 +30,7 @@ def _control(**parts: object) -> rpc_pb2.RPC:
 
 
 async def offers(red: Red, rng: random.Random) -> None:
-    """IHAVE of what it has, has not, or nobody has."""
+    """IHAVE of ids that it has, has not, or that do not exist."""
     rpcs = [
         _control(
             ihave=[rpc_pb2.ControlIHave(topicID=_topic(red, rng), messageIDs=_ids(red, rng))]
@@ -42,7 +42,7 @@ async def offers(red: Red, rng: random.Random) -> None:
 
 
 async def first_offers(red: Red, rng: random.Random) -> None:
-    """Offer to all what it has just heard of, before others do, and never send it."""
+    """Advertise just received ids to all, before other peers do, and never send the messages."""
     offered: set[bytes] = set()
     for _ in range(rng.choice((5, 30))):
         news = [key for key in red.loot.ids if key not in offered]
@@ -54,13 +54,13 @@ async def first_offers(red: Red, rng: random.Random) -> None:
 
 
 async def wants(red: Red, rng: random.Random) -> None:
-    """IWANT of the same again and again, and of what nobody has."""
+    """Repeated IWANT of the same ids, and of unknown ones."""
     rpc = _control(iwant=[rpc_pb2.ControlIWant(messageIDs=_ids(red, rng))])
     await red.say(red.targets(rng), *[rpc] * rng.choice((1, 10, 60)))
 
 
 async def grafts(red: Red, rng: random.Random) -> None:
-    """GRAFT and PRUNE in turn, with back-offs of no time and of ever, and peers offered."""
+    """Alternating GRAFT and PRUNE, with zero and endless back-offs, and peers to exchange."""
     topic = _topic(red, rng)
     offered = rpc_pb2.PeerInfo(peerID=rng.randbytes(38), signedPeerRecord=rng.randbytes(99))
     parts = [
@@ -86,7 +86,7 @@ async def unwanted(red: Red, rng: random.Random) -> None:
 
 
 async def subscriptions(red: Red, rng: random.Random) -> None:
-    """Coming and going, to topics that are and are not."""
+    """Subscribe and unsubscribe, for existing and unknown topics."""
 
     def change() -> rpc_pb2.RPC.SubOpts:
         topic = rng.choice(
@@ -102,7 +102,7 @@ async def subscriptions(red: Red, rng: random.Random) -> None:
 
 
 async def joins(red: Red, rng: random.Random) -> None:
-    """What an honest peer does: subscribe, and ask to be in the mesh."""
+    """Behave like an honest peer: subscribe, and send GRAFT."""
     topics = red.world.manifest.topics()
     rpc = rpc_pb2.RPC(
         subscriptions=[rpc_pb2.RPC.SubOpts(subscribe=True, topicid=topic) for topic in topics],
@@ -131,7 +131,7 @@ async def everything(red: Red, rng: random.Random) -> None:
 
 
 async def damage(red: Red, rng: random.Random) -> None:
-    """Frames with a few bytes replaced, moved or cut."""
+    """Frames with a few bytes replaced, moved or removed."""
     kept = list(red.loot.messages)
     rpc = rpc_pb2.RPC(publish=rng.sample(kept, min(2, len(kept))))
     rpc.control.ihave.add(topicID=_topic(red, rng), messageIDs=_ids(red, rng)[:5])
@@ -141,7 +141,7 @@ async def damage(red: Red, rng: random.Random) -> None:
 
 
 async def no_frame(red: Red, rng: random.Random) -> None:
-    """Lengths that are none, half a frame and then silence, an empty one a thousand times."""
+    """Invalid lengths, half a frame followed by silence, a thousand empty frames."""
     kinds = (
         b"\xff" * 9,
         encode_uvarint(1 << 30) + b"x",
@@ -155,12 +155,12 @@ async def no_frame(red: Red, rng: random.Random) -> None:
 
 
 async def streams(red: Red, rng: random.Random) -> None:
-    """One stream of gossip after another."""
+    """Open one gossip stream after another."""
     for target in red.targets(rng):
         for _ in range(rng.choice((2, 20))):
             await red.write(target, encode_frame(rpc_pb2.RPC()), anew=True)
 
 
 async def deafness(red: Red, rng: random.Random) -> None:
-    """From now on it reads nothing, or again."""
+    """Toggle reading: from now on it reads nothing, or reads again."""
     red.is_deaf = rng.random() < 0.7

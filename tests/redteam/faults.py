@@ -14,7 +14,7 @@ class _Listener(logging.Handler):
         self.found: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep it if it is a fault."""
+        """Store the record if it is a fault."""
         if self._is_fault(record):
             whole = logging.Formatter().format(record)
             self.found.append(f"{record.name}: {whole[-1500:]}")
@@ -24,7 +24,7 @@ class _Listener(logging.Handler):
 def faults(
     names: Sequence[str], level: int, is_fault: Callable[[logging.LogRecord], object]
 ) -> Iterator[list[str]]:
-    """Collect the faults that these loggers log from `level` on, and keep the terminal quiet."""
+    """Collect faults that these loggers log from `level` on, without terminal output."""
     listener, logs = _Listener(level, is_fault), [logging.getLogger(name) for name in names]
     before = [(log.level, log.propagate) for log in logs]
     for log in logs:

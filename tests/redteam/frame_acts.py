@@ -1,4 +1,4 @@
-"""What a hostile peer does below all protocols: frames of the muxer, messages of noise, TCP."""
+"""Attacks below all protocols: muxer frames, Noise messages, TCP."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ FLAGS = (0, FLAG_SYN, FLAG_ACK, FLAG_FIN, FLAG_RST, FLAG_SYN | FLAG_FIN, FLAG_SY
 
 
 async def stream_flood(red: WireRed, rng: random.Random) -> None:
-    """Streams that ask for a protocol, or for half of one, or for nothing."""
+    """Streams that negotiate a protocol, half of one, or nothing."""
     said = hello(rng.choice(ASKED))
     body = rng.choice((b"", said[: rng.randrange(len(said))], said, said + b"\0\0\0\0"))
     await red.write(red.asking(rng.choice((70, 500)), body))
 
 
 async def half_open(red: WireRed, rng: random.Random) -> None:
-    """Requests that are answered, on streams that it never ends."""
+    """Requests that get replies, on streams that it never closes."""
     others = rng.choices((IDENTIFY_ID, MANIFEST_PROTOCOL, PEERS_PROTOCOL), k=rng.choice((0, 4)))
     for protocol in (*[IDENTIFY_ID] * 4, *others):
         await red.write(red.asking(40, hello(protocol) + b"\0\0\0\0"))
@@ -44,7 +44,7 @@ async def half_open(red: WireRed, rng: random.Random) -> None:
 
 
 async def resets(red: WireRed, rng: random.Random) -> None:
-    """Streams that end as they begin, and again."""
+    """Streams that are reset as soon as they open, repeatedly."""
     body = hello(rng.choice(ASKED))
     flags = rng.choice((FLAG_RST, FLAG_FIN, FLAG_FIN | FLAG_RST))
     ids, early = red.ids(rng.choice((20, 400))), rng.choice((0, flags))
@@ -53,7 +53,7 @@ async def resets(red: WireRed, rng: random.Random) -> None:
 
 
 async def strange_frames(red: WireRed, rng: random.Random) -> None:
-    """Frames of any kind, flags, number and length."""
+    """Frames of any type, flags, stream id and length."""
     frames = []
     for _ in range(rng.choice((3, 60))):
         kind = rng.choice((TYPE_DATA, TYPE_DATA, TYPE_WINDOW_UPDATE, TYPE_PING, rng.randrange(256)))
@@ -65,7 +65,7 @@ async def strange_frames(red: WireRed, rng: random.Random) -> None:
 
 
 async def windows(red: WireRed, rng: random.Random) -> None:
-    """More than a window, up to all, or room given by the byte, or without end."""
+    """Exceeded windows, and window updates by the byte or without end."""
     size = rng.choice((1000, WINDOW_BYTES // 4))
     ids = red.ids(rng.choice((1, 60)))
     opened = [opening(one, hello(MESHSUB[1])) for one in ids]
@@ -77,26 +77,26 @@ async def windows(red: WireRed, rng: random.Random) -> None:
 
 
 async def pings(red: WireRed, rng: random.Random) -> None:
-    """Pings, answers to what nobody asked, thousands of them."""
+    """Pings, and replies that were not requested, by the thousand."""
     flags = rng.choice((FLAG_SYN, FLAG_ACK, 0, FLAG_SYN | FLAG_ACK))
     pack = b"".join(frame(TYPE_PING, flags, 0, rng.getrandbits(32)) for _ in range(500))
     await red.write([pack] * rng.choice((1, 20)))
 
 
 async def go_away(red: WireRed, rng: random.Random) -> None:
-    """A goodbye, and on it talks."""
+    """GO_AWAY, followed by more frames."""
     said = hello(rng.choice(ASKED))
     await red.write([frame(TYPE_GO_AWAY, 0, 0, rng.randrange(4)), *red.asking(5, said)])
 
 
 async def garbage_below(red: WireRed, rng: random.Random) -> None:
-    """Bytes past the cipher: none of noise, half a message, a length and nothing."""
+    """Bytes below the encryption: not Noise, half a message, a length without a message."""
     data = (rng.randbytes(rng.choice((1, 500, 70_000))), b"\xff\xff", b"\x00\x10" + bytes(15))
     await red.write_below(rng.choice(data))
 
 
 async def empty_messages(red: WireRed, rng: random.Random) -> None:
-    """Messages of noise with nothing in them, thousands, and frames cut into single bytes."""
+    """Thousands of empty Noise messages, and frames split into single bytes."""
     muxed = await red.muxed()
     channel = muxed._below
     ping = frame(TYPE_PING, FLAG_SYN, 0, 7) * 40
@@ -106,7 +106,7 @@ async def empty_messages(red: WireRed, rng: random.Random) -> None:
 
 
 async def strangers_on_tcp(red: WireRed, rng: random.Random) -> None:
-    """Connections that never say who they are: silence, nonsense, another protocol, half of it."""
+    """Connections without a handshake: silence, garbage, another protocol, half a handshake."""
     noise = hello("/noise")
     kinds = (b"", rng.randbytes(300), hello("/tls/1.0.0"), noise, noise + b"\x00\x20" + bytes(32))
     async with trio.open_nursery() as nursery:

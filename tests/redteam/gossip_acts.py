@@ -1,4 +1,4 @@
-"""What a hostile peer says in gossip: batches in every state, its own and others' messages."""
+"""Hostile gossip messages: batches in every state, its own and other peers' messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _rpc(*messages: rpc_pb2.Message) -> rpc_pb2.RPC:
 
 
 async def batches(red: Red, rng: random.Random) -> None:
-    """Valid ones, perhaps too many."""
+    """Valid batches, perhaps too many."""
     author = red.own()
     for _ in range(rng.choice((1, 1, 5, 40))):
         raw = red.register(words.envelope(rng, author), author)
@@ -27,7 +27,7 @@ async def batches(red: Red, rng: random.Random) -> None:
 
 
 async def shifted(red: Red, rng: random.Random) -> None:
-    """Valid ones of whose clock is off, up to what is taken and beyond, or runs backwards."""
+    """Valid batches with a wrong clock, within and beyond the tolerance, or running backwards."""
     author = red.own()
     for _ in range(rng.choice((1, 8))):
         author.now_ms = red.world.wall_ms() + rng.choice(
@@ -38,7 +38,7 @@ async def shifted(red: Red, rng: random.Random) -> None:
 
 
 async def odd_batches(red: Red, rng: random.Random) -> None:
-    """Ones with something wrong in them, under a good signature of gossip."""
+    """Batches with an error, under a valid gossip signature."""
     author = red.own()
     for _ in range(rng.choice((1, 3))):
         raw = red.register(words.odd_envelope(rng, author), author)
@@ -46,7 +46,7 @@ async def odd_batches(red: Red, rng: random.Random) -> None:
 
 
 async def many_names(red: Red, rng: random.Random) -> None:
-    """One batch of each of many names, over one connection."""
+    """One batch from each of many names, over one connection."""
     now_ms = red.world.wall_ms()
     made = []
     for _ in range(rng.choice((1, 10, 100))):
@@ -59,7 +59,7 @@ async def many_names(red: Red, rng: random.Random) -> None:
 
 
 async def right_answers(red: Red, rng: random.Random) -> None:
-    """Groups that are right, with words before the answer or 64 at a time, of one name or many."""
+    """Correct groups, with words before the answer or 64 at a time, under one or many names."""
     now_ms = red.world.wall_ms()
     names = [red.own()]
     for _ in range(rng.choice((0, 10, 100))):
@@ -78,7 +78,7 @@ async def right_answers(red: Red, rng: random.Random) -> None:
 
 
 async def names_behind_neighbours(red: Red, rng: random.Random) -> None:
-    """Right answers of many names, for nodes that hear of them from their neighbours alone."""
+    """Correct groups under many names, for nodes that receive them only from their neighbours."""
     peers = sorted(red.host.connected_peers())
     hidden_from = set(rng.sample(peers, len(peers) // 2))
     for peer in hidden_from:
@@ -94,7 +94,7 @@ async def names_behind_neighbours(red: Red, rng: random.Random) -> None:
 
 
 async def unread_text_in_games(red: Red, rng: random.Random) -> None:
-    """Games of one message to many, each move behind white space, in brackets, or among words."""
+    """Games of one or many messages, each move surrounded by white space, brackets or words."""
     author = red.own()
     planted = rng.choice(("\t\t\t{}", "buy [{}] now", '{{"move": {}}} buy', "{}" + " " * 200))
     made = []
@@ -109,7 +109,7 @@ async def unread_text_in_games(red: Red, rng: random.Random) -> None:
 
 
 async def twins(red: Red, rng: random.Random) -> None:
-    """One batch in several messages of gossip, another message to each peer."""
+    """One batch in several gossip messages, a different one to each peer."""
     author = red.own()
     raw = red.register(words.envelope(rng, author), author)
     for target in red.targets(rng):
@@ -118,7 +118,7 @@ async def twins(red: Red, rng: random.Random) -> None:
 
 
 async def two_words(red: Red, rng: random.Random) -> None:
-    """Two batches under one number, each for another part of the peers."""
+    """Two batches with the same sequence number, each to a part of the peers."""
     author, targets = red.own(), red.targets(rng)
     for part in (targets[::2], targets[1::2]):
         raw = red.register(words.envelope(rng, author), author)
@@ -128,7 +128,7 @@ async def two_words(red: Red, rng: random.Random) -> None:
 
 
 async def copies(red: Red, rng: random.Random) -> None:
-    """The same message over and over, its own or another's."""
+    """The same message again and again, its own or another peer's."""
     author = red.own()
     message = words.message(rng, author, red.register(words.envelope(rng, author), author))
     if red.loot.messages and rng.random() < 0.6:
@@ -137,7 +137,7 @@ async def copies(red: Red, rng: random.Random) -> None:
 
 
 async def replays(red: Red, rng: random.Random) -> None:
-    """What honest peers have said, once more, late, in another order."""
+    """Honest peers' messages again, delayed and reordered."""
     kept = list(red.loot.messages)
     rng.shuffle(kept)
     if kept:
@@ -145,7 +145,7 @@ async def replays(red: Red, rng: random.Random) -> None:
 
 
 async def stolen(red: Red, rng: random.Random) -> None:
-    """Others' envelopes, as they are or spelled otherwise, under its own name in gossip."""
+    """Other peers' envelopes, unchanged or re-encoded, in its own gossip messages."""
     author = red.own()
     for _ in range(rng.choice((1, 5)) if red.loot.messages else 0):
         raw = rng.choice(red.loot.messages).data
@@ -155,7 +155,7 @@ async def stolen(red: Red, rng: random.Random) -> None:
 
 
 async def odd_messages(red: Red, rng: random.Random) -> None:
-    """Messages whose signature of gossip does not hold, or that have what nobody knows in them."""
+    """Messages with an invalid gossip signature, or with unknown fields."""
     author = red.own()
     for _ in range(rng.choice((1, 4))):
         raw = red.register(words.envelope(rng, author), author)
@@ -166,7 +166,7 @@ async def odd_messages(red: Red, rng: random.Random) -> None:
 
 
 async def gaps(red: Red, rng: random.Random) -> None:
-    """Batches that name others that never were."""
+    """Batches that refer to others that do not exist."""
     author = red.own()
     if rng.random() < 0.3:
         author = words.author_of(rng, red.world.manifest, red.world.wall_ms())
@@ -179,7 +179,7 @@ async def gaps(red: Red, rng: random.Random) -> None:
 
 
 async def announcements(red: Red, rng: random.Random) -> None:
-    """Word of big batches: held, never held, or somebody else's."""
+    """Announcements of big batches: served, never served, or another peer's."""
     author = red.own()
     for _ in range(rng.choice((1, 6, 40))):
         if rng.random() < 0.2:
@@ -192,7 +192,7 @@ async def announcements(red: Red, rng: random.Random) -> None:
 
 
 async def elsewhere(red: Red, rng: random.Random) -> None:
-    """On topics of nobody, of the swarm's other shards, or of another swarm."""
+    """Messages on unknown topics, on the swarm's other shards, or in another swarm."""
     author = red.own()
     topic = rng.choice(("/x", "", "/shoal/1/00/rollouts/0", "t" * 400, "\x1b[2J"))
     raw = red.register(words.envelope(rng, author), author)
@@ -201,7 +201,7 @@ async def elsewhere(red: Red, rng: random.Random) -> None:
 
 
 async def crammed(red: Red, rng: random.Random) -> None:
-    """Ten thousands of parts in one RPC."""
+    """Tens of thousands of parts in one RPC."""
     rpc = rpc_pb2.RPC()
     for _ in range(rng.choice((1500, 17_000))):
         rpc.publish.add()
@@ -211,7 +211,7 @@ async def crammed(red: Red, rng: random.Random) -> None:
 
 
 async def large(red: Red, rng: random.Random) -> None:
-    """Nearly a megabyte that is no batch, or more."""
+    """A message of about a megabyte that is not a batch."""
     author = red.own()
     data = rng.randbytes(1) * rng.choice((300_000, 990_000, 1_040_000))
     await red.say(red.targets(rng), _rpc(words.message(rng, author, data)))

@@ -1,4 +1,4 @@
-"""What a hostile peer does with its connections: comes, goes, comes in crowds."""
+"""Attacks on connections: churn, and many names from one network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.redteam.peer import BROKEN, MESHSUB, Red
 
 
 async def flaps(red: Red, rng: random.Random) -> None:
-    """Hang up and dial again, a few times."""
+    """Disconnect and dial again, a few times."""
     for _ in range(rng.choice((1, 4))):
         for peer_id in sorted(red.host.connected_peers()):
             red.host.abort(peer_id)
@@ -21,7 +21,7 @@ async def flaps(red: Red, rng: random.Random) -> None:
 
 
 async def crowds(red: Red, rng: random.Random) -> None:
-    """A dozen names of one network, which stand there, ask one thing, or never end to ask."""
+    """A dozen names of one network, which idle, send one request, or never finish one."""
     protocol = rng.choice((None, MANIFEST_PROTOCOL, PEERS_PROTOCOL))
     block = red.host.address.rpartition(".")[0]
     for number in range(rng.choice((3, 12))):
@@ -44,7 +44,7 @@ async def _stand(one: Red, rng: random.Random, protocol: str | None) -> None:
 
 
 async def idle_streams(red: Red, rng: random.Random) -> None:
-    """Streams on which nothing is ever said."""
+    """Streams without any bytes."""
     for target in red.targets(rng):
         for _ in range(rng.choice((1, 30))):
             with suppress(*BROKEN):

@@ -1,4 +1,4 @@
-"""One hostile peer: a host of its own on the simulated network, and bytes on whatever stream."""
+"""One attacker: its own host on the simulated network, and arbitrary bytes on any stream."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 MESHSUB = ("/meshsub/1.2.0", "/meshsub/1.1.0", "/meshsub/1.0.0")
 BROKEN = (HostException, IOException, EOFError, DialError, RequestError, MalformedFrameError)
-"""What a stream, a dial or a request may end in; no news for an attacker."""
+"""Exceptions of streams, dials and requests, which an attacker ignores."""
 _KEPT = 300
 _PATIENCE_S = 3.0
 
@@ -43,15 +43,15 @@ Answer = Callable[[PeerId, bytes], Awaitable[bytes]]
 
 @dataclass(slots=True, eq=False)
 class Loot:
-    """What the hostile peers of one schedule have heard, together."""
+    """What the attackers of one schedule have received, shared by all of them."""
 
     messages: deque[rpc_pb2.Message] = field(default_factory=lambda: deque(maxlen=_KEPT))
     ids: deque[bytes] = field(default_factory=lambda: deque(maxlen=_KEPT))
     shown: dict[BatchId, bytes] = field(default_factory=dict)
-    """Envelopes to be given to who asks for them by id."""
+    """Envelopes to return to requests for their ids."""
 
     def keep(self, rpc: rpc_pb2.RPC, own: set[bytes]) -> None:
-        """Take what an honest peer has sent."""
+        """Store what an honest peer sent."""
         for message in rpc.publish:
             if message.from_id not in own:
                 self.messages.append(message)
@@ -61,7 +61,7 @@ class Loot:
 
 
 class Red:
-    """Start with ``await nursery.start(red.run)``."""
+    """One attacker. Start with ``await nursery.start(attacker.run)``."""
 
     def __init__(self, world: World, loot: Loot, name: str, address: str) -> None:
         self.world, self.loot = world, loot
@@ -70,14 +70,14 @@ class Red:
         self.host = StreamedHost(world.network, self.identity, address, max_connections=10_000)
         self.author = make.Author(world.manifest, identity=self.identity)
         self.is_deaf = False
-        """It reads nothing of what it is sent."""
+        """True if it reads nothing that it receives."""
         self._streams: dict[PeerId, Stream] = {}
         for protocol in MESHSUB:
             self.host.handlers[protocol] = self._listen
 
     @property
     def peer_id(self) -> PeerId:
-        """Its name for now."""
+        """Its current name."""
         return self.identity.peer_id
 
     async def run(self, *, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
@@ -85,28 +85,28 @@ class Red:
         await self.host.run(task_status=task_status)
 
     def own(self, author: make.Author | None = None) -> make.Author:
-        """Return an author, itself if not given, with the time of now."""
+        """Return an author, by default itself, with the current time."""
         author = author or self.author
         author.now_ms = self.world.wall_ms()
         return author
 
     def register(self, raw: bytes, author: make.Author) -> bytes:
-        """Note that `author` has signed this: that it may be taken for his is no fault."""
+        """Record that `author` signed this, so accepting it as theirs is not a fault."""
         self.world.valid[batch_id(raw)] = author.peer_id
         self.loot.shown[batch_id(raw)] = raw
         return raw
 
-    # Who is there
+    # Targets
 
     def targets(self, rng: random.Random) -> list[PeerId]:
-        """Return some of the honest peers that it is connected to: all, or one, or a few."""
+        """Return all, one or a few of the honest peers that it is connected to."""
         peers = sorted(self.host.connected_peers())
         if not peers:
             return []
         return rng.sample(peers, rng.choice((1, len(peers), rng.randint(1, len(peers)))))
 
     async def meet(self, rng: random.Random) -> None:
-        """Dial those who are not connected."""
+        """Dial the honest peers that are not connected."""
         honest = list(self.world.up("honest", "bootstrap"))
         for node in rng.sample(honest, len(honest)):
             if node.peer_id not in self.host.connected_peers():
@@ -115,7 +115,7 @@ class Red:
                     with suppress(*BROKEN):
                         await self.host.dial(f"{host.address}/p2p/{node.peer_id}", timeout=1.0)
 
-    # Bytes of gossip
+    # Gossip streams
 
     async def _listen(self, stream: Stream) -> None:
         frames = FrameReader(stream, 1 << 21)
@@ -130,17 +130,17 @@ class Red:
 
     @property
     def identity_bytes(self) -> bytes:
-        """Its id as gossip has it."""
+        """Its peer id as bytes, as used in gossip."""
         return bytes(to_libp2p_id(self.peer_id).to_bytes())
 
     async def say(self, targets: Iterable[PeerId], *rpcs: rpc_pb2.RPC) -> None:
-        """Send RPCs, whole and in order, over the one stream that a peer keeps."""
+        """Send RPCs, whole and in order, over the gossip stream to each target."""
         frames = b"".join(map(encode_frame, rpcs))
         for target in targets:
             await self.write(target, frames)
 
     async def write(self, target: PeerId, data: bytes, *, anew: bool = False) -> None:
-        """Write any bytes on the stream of gossip, or on a new one that takes its place."""
+        """Write any bytes on the gossip stream, or on a new one that replaces it."""
         with trio.move_on_after(_PATIENCE_S):
             try:
                 stream = self._streams.get(target)
@@ -151,17 +151,17 @@ class Red:
             except BROKEN:
                 self._streams.pop(target, None)
 
-    # Bytes of requests
+    # Request streams
 
     async def ask(self, target: PeerId, protocol: str, payload: bytes) -> None:
-        """Ask as an honest peer would, and forget the answer."""
+        """Send a request as an honest peer would, and ignore the reply."""
         with suppress(*BROKEN):
             await self.host.request(
                 target, protocol, payload, max_response_bytes=MAX_ANSWER_BYTES, timeout=_PATIENCE_S
             )
 
     async def pour(self, target: PeerId, protocol: str, pieces: list[bytes], wait_s: float) -> None:
-        """Write pieces on a request's stream, slowly, and leave it open for a while."""
+        """Write pieces on a request stream slowly, and leave it open for a while."""
         with suppress(*BROKEN), trio.move_on_after(30.0):
             stream = await self.host.open(target, [protocol])
             for piece in pieces:
@@ -171,7 +171,7 @@ class Red:
             await stream.reset()
 
     def serve(self, protocol: str, answer: Answer) -> None:
-        """Answer a protocol from now on, without bounds of its own."""
+        """Serve a protocol from now on, without limits."""
         self.host.set_request_handler(
             protocol,
             answer,

@@ -1,4 +1,4 @@
-"""What a hostile peer says of itself, as a relay and its client, and of where holes are punched."""
+"""Attacks on reachability: identify, relaying on both sides, and hole punching."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _serve(host: Libp2pHost, protocol: str, handler: Handler) -> None:
 
 
 def _addresses(red: WireRed, rng: random.Random) -> list[bytes]:
-    """Where it is not: a third party, the victim itself, nobody, no address at all, many."""
+    """False addresses: of third parties, of the victim, unused, invalid, or many."""
     own = red.victim.address.partition("/p2p/")[0]
     texts = (
         red.lure,
@@ -62,11 +62,11 @@ def _addresses(red: WireRed, rng: random.Random) -> list[bytes]:
     return [rng.choice((*found, *junk)) for _ in range(rng.choice((1, 4, 200)))]
 
 
-# An invitation
+# Invitations
 
 
 async def invites(red: WireRed, rng: random.Random) -> None:
-    """A newcomer reads an invitation that names a third party, under as many names as it holds."""
+    """A newcomer reads an invitation that names a third party under as many names as it holds."""
     names = [fresh_identity().peer_id for _ in range(rng.choice((1, 4, 8)))]
     port = red.invited_to.rpartition("/")[2]
     ways = (red.invited_to, f"/dns4/localhost/tcp/{port}", f"/dns/localhost/tcp/{port}")
@@ -87,7 +87,7 @@ async def invites(red: WireRed, rng: random.Random) -> None:
 
 
 async def lies(red: WireRed, rng: random.Random) -> None:
-    """Another self at each question: too long, of others, of no text, by the byte, or never."""
+    """A different identify reply each time: too long, another peer's, not text, slow, or none."""
     message = Identify(
         agent_version=rng.choice(("", "\x1b[2J" * 9, "a" * 9000)),
         protocol_version="\x1b",
@@ -116,7 +116,7 @@ async def lies(red: WireRed, rng: random.Random) -> None:
 
 
 async def pushes(red: WireRed, rng: random.Random) -> None:
-    """What nobody asked for."""
+    """Identify pushes that were not requested."""
     said = Identify(protocols=["/p/" + "x" * 400] * 40, listen_addrs=_addresses(red, rng))
     whole = encode_varint_prefixed(said.SerializeToString())
     body = hello(IDENTIFY_PUSH_ID) + whole
@@ -136,7 +136,7 @@ def _hop(red: WireRed, rng: random.Random) -> bytes:
 
 
 async def hops(red: WireRed, rng: random.Random) -> None:
-    """Places and circuits asked for, as soon as it is connected, and many at once."""
+    """Reservations and circuits requested immediately, and many at once."""
     if rng.random() < 0.5:
         await red.meet(anew=True)
     count = rng.choice((1, 40))
@@ -146,7 +146,7 @@ async def hops(red: WireRed, rng: random.Random) -> None:
 
 
 async def relayed_flood(red: WireRed, rng: random.Random) -> None:
-    """A circuit between two of them over the victim: never read, or as fast as it goes."""
+    """A circuit between two attackers through the victim: never read, or at full speed."""
     reads = rng.random() < 0.5
 
     async def stop(stream: INetStream) -> None:
@@ -176,7 +176,7 @@ async def relayed_flood(red: WireRed, rng: random.Random) -> None:
 
 
 async def stops(red: WireRed, rng: random.Random) -> None:
-    """Circuits brought by who is no relay, or is: garbage in them, silence, or half a handshake."""
+    """Circuits from relays and non-relays: garbage, silence, or half a handshake."""
     peer = pb.PeerId(id=rng.choice((ID.from_base58(red.second.peer_id).to_bytes(), b"\0", b"")))
     message = pb.StopMessage(type=pb.StopMessage.CONNECT, peer=peer)
     whole: bytes = encode_varint_prefixed(message.SerializeToString())
@@ -186,7 +186,7 @@ async def stops(red: WireRed, rng: random.Random) -> None:
 
 
 async def false_relay(red: WireRed, rng: random.Random) -> None:
-    """Places given with addresses and vouchers of others, that ended long ago or never end."""
+    """Reservations with other peers' addresses and vouchers, long expired or endless."""
     place = pb.Reservation(
         expire=rng.choice((0, 1, (1 << 63), (1 << 64) - 1)),
         addrs=_addresses(red, rng),
@@ -204,7 +204,7 @@ async def false_relay(red: WireRed, rng: random.Random) -> None:
 
     _serve(red.host, HOP, hop)
     await red.meet(anew=True)
-    await trio.sleep(rng.choice((0.2, 1.5)))  # the victim asks once a second
+    await trio.sleep(rng.choice((0.2, 1.5)))  # the victim requests once a second
     await stops(red, rng)
 
 
@@ -212,7 +212,7 @@ async def false_relay(red: WireRed, rng: random.Random) -> None:
 
 
 async def punches(red: WireRed, rng: random.Random) -> None:
-    """Talks of hole punching over a circuit of its own: in any order, with anybody's addresses."""
+    """Hole-punching messages over its own circuit: in any order, with any peer's addresses."""
     RelayServer(red.host).serve()
     _serve(red.second, DCUTR, lambda stream: _talk(red, rng, stream))
     with trio.move_on_after(3 * PATIENCE_S):
@@ -224,7 +224,7 @@ async def punches(red: WireRed, rng: random.Random) -> None:
         for _ in range(rng.choice((1, 12))):
             said = [_punch(red, rng) for _ in range(rng.choice((1, 2, 3)))]
             await red.pour(DCUTR, said, rng, red.second)
-        await trio.sleep(2.2)  # for the victim to lead
+        await trio.sleep(2.2)  # until the victim initiates
 
 
 async def _until_reserved(red: WireRed) -> None:

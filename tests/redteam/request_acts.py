@@ -1,4 +1,4 @@
-"""What a hostile peer asks, and how: too much, nonsense, half a request, an answer never read."""
+"""Hostile requests: too many, malformed, incomplete, or with an unread reply."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PROTOCOLS = (ROLLOUTS_PROTOCOL,) * 4 + (
 
 
 def query(red: Red, rng: random.Random) -> bytes:
-    """Return a question for batches, foolish or not."""
+    """Return a query for batches, sensible or not."""
     honest = rng.choice(red.world.of_kind("honest")).peer_id
     ids = [batch_id(message.data) for message in red.loot.messages][-40:]
     ids += [BatchId(rng.randbytes(32)) for _ in range(3)]
@@ -54,13 +54,13 @@ def query(red: Red, rng: random.Random) -> bytes:
 
 
 def request(red: Red, rng: random.Random, protocol: str) -> bytes:
-    """Return a request of that protocol: right, damaged, or something else."""
+    """Return a request of that protocol: valid, damaged, or of another kind."""
     right = {
         ROLLOUTS_PROTOCOL: lambda: query(red, rng),
         PEERS_PROTOCOL: lambda: encode_peer_query(rng.sample(range(64), rng.choice((0, 1, 40)))),
     }.get(protocol, lambda: b"")()
     kind = rng.random()
-    if protocol == REACH_PROTOCOL:  # one that names ports makes a node dial outside the simulation
+    if protocol == REACH_PROTOCOL:  # with ports, a node would dial outside the simulation
         return rng.choice((b"", b"\xff", b"x" * 3000))
     if kind < 0.6:
         return right
@@ -70,7 +70,7 @@ def request(red: Red, rng: random.Random, protocol: str) -> bytes:
 
 
 async def asks(red: Red, rng: random.Random) -> None:
-    """A few, one after the other."""
+    """Send a few requests, one after the other."""
     for target in red.targets(rng):
         for _ in range(rng.choice((1, 5))):
             protocol = rng.choice(PROTOCOLS)
@@ -78,7 +78,7 @@ async def asks(red: Red, rng: random.Random) -> None:
 
 
 async def storms(red: Red, rng: random.Random) -> None:
-    """Many at once, of one protocol."""
+    """Send many requests of one protocol at once."""
     protocol = rng.choice(PROTOCOLS)
     payload = request(red, rng, protocol)
     for target in red.targets(rng):

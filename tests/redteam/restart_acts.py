@@ -1,4 +1,4 @@
-"""What a hostile peer does that a node has for its bootstrap when it starts again."""
+"""Attacks by the bootstrap peer of a node that restarts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.redteam.peer import Red
 
 
 async def another_manifest(red: Red, rng: random.Random) -> None:
-    """Be the bootstrap of a node that starts again, and be of another swarm."""
+    """Be the bootstrap of a restarting node, in another swarm."""
     own = red.world.manifest
     other = make_manifest(f"taken over {rng.getrandbits(32):x}", own.families, own.rules)
 

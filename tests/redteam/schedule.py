@@ -1,6 +1,6 @@
-"""Hostile schedules: who does what when, as data, from a seed; and the least that still fails.
+"""Hostile schedules as data from a seed, and their reduction to a minimal failing one.
 
-Each step has a seed of its own, so a schedule with steps left out is the same in those that stay.
+Each step has its own seed, so removing steps does not change the others.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ATTACK_S = 20.0
 
 
 def public_coroutines(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """Go through the acts of a module by name: its public coroutines of a peer and a die."""
+    """Yield a module's acts by name: its public coroutines with a peer and a random generator."""
     for name, value in vars(module).items():
         of_here = getattr(value, "__module__", "") == module.__name__
         if of_here and not name.startswith("_") and value.__code__.co_flags & 0x80:
@@ -51,7 +51,7 @@ ACTS: Mapping[str, Act] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One act of one member of the red team."""
+    """One act of one attacker."""
 
     at: float
     """Seconds after the attack begins."""
@@ -62,21 +62,21 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """What one run is attacked with."""
+    """The attack of one run."""
 
     seed: int
     honest: int
     one_network: bool
-    """Whether the red team shares a network."""
+    """True if the attackers share a network."""
     steps: tuple[Step, ...]
     weather: tuple[float, ...] = ()
-    """When an honest node is killed and started again, or honest connections break."""
+    """Times at which an honest node is killed and restarted, or honest connections break."""
     skew_s: float = 0.0
-    """By how much honest clocks are off at most."""
+    """Maximum clock error of honest nodes, in ms."""
 
 
 def schedule_of(seed: int) -> Schedule:
-    """Draw a schedule: few acts often, or all of them, or one over and over."""
+    """Draw a schedule: few acts often, all acts, or one repeatedly."""
     rng = random.Random(f"red team {seed}")
     names = sorted(ACTS)
     kinds = rng.sample(names, rng.choice((1, 2, 4, 8, len(names))))
@@ -101,7 +101,7 @@ def schedule_of(seed: int) -> Schedule:
 
 
 def least(steps: Sequence[S], fails: Callable[[Sequence[S]], bool]) -> list[S]:
-    """Return steps of which none can be left out for it still to fail (delta debugging)."""
+    """Return a minimal list of steps that still fails (delta debugging)."""
     left, parts = list(steps), 2
     while len(left) >= 2:
         size = -(-len(left) // parts)

@@ -1,7 +1,6 @@
-"""How much a node holds: every container that can be reached from it, with entries and bytes.
+"""Measures a node's memory: every container reachable from it, with entries and bytes.
 
-Nothing is named: what is found is what the node's own objects refer to, so a container that nobody
-thought of counts too.
+Containers are found by following the node's object references, so forgotten ones count too.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ _LEAVES = (
 
 @dataclass(slots=True)
 class Held:
-    """One place: a container's way from the node."""
+    """One container, with its path from the node."""
 
     entries: int = 0
     num_bytes: int = 0
-    """Of the container and what lies in it, but for what other containers hold."""
+    """Bytes of the container and its content, without other containers."""
 
 
 def held_by(roots: Mapping[str, object]) -> dict[str, Held]:
-    """Return what can be reached from `roots`, by place, entries of like containers added up."""
+    """Return what is reachable from `roots`, by path; entries of like containers are summed."""
     found: dict[str, Held] = {}
     seen: set[int] = set()
     todo = deque((name, root) for name, root in roots.items())

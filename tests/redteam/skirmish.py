@@ -1,9 +1,10 @@
-"""Hostile acts over real sockets against one whole node, and what must hold whatever was said.
+"""Hostile acts over real sockets against one whole node, and the invariants that must hold.
 
-a node, an honest neighbour ─▶ acts, a newcomer now and then ─▶ the hostile leave ─▶ a look
+    a node, an honest neighbour ─▶ acts, sometimes a newcomer ─▶ attackers leave ─▶ checks
 
-Below the streams of `battle` are muxer, cipher, identify, circuits and hole punching: these run
-here as they ship. Steps and dice come from a seed, their moments from the machine.
+`battle` simulates everything below streams. Here muxer, encryption, identify, circuits and hole
+punching are the real ones. Steps and random choices come from a seed, their timing from the
+machine.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ WIRE_ACTS: Mapping[str, WireAct] = {
 }
 NUM_REDS = 2
 MAX_STREAMS = 64 + 64
-"""On one connection: those that are served, and those that are just being refused."""
+"""Streams on one connection: served ones, and those being refused."""
 MAX_HELD_BYTES = (16 << 20) + 2 * NUM_REDS * MAX_UNREAD_BYTES
 MAX_TASKS_LEFT = 12
-"""More than before the attack, once everybody has gone."""
+"""Additional bytes compared with before the attack, after all attackers have left."""
 MAX_LURED = 2 * int(DIALS_A_PLACE.burst)
-"""Connections to a third party that the victim was told of, within the seconds of one attack."""
+"""Connections to a third party that the victim was told of, during one attack."""
 _ACT_S = 12.0
 _OWN_FAULTS = ("KeyError", "AttributeError", "IndexError", "AssertionError", "NameError")
 _OWN_FAULTS += ("UnboundLocalError", "RecursionError", "NotImplementedError", "InvalidStateError")  # type: ignore[assignment]
@@ -53,7 +54,7 @@ _OWN_FAULTS += ("UnboundLocalError", "RecursionError", "NotImplementedError", "I
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireStep:
-    """One act of one of them."""
+    """One act of one attacker."""
 
     who: int
     act: str
@@ -62,7 +63,7 @@ class WireStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skirmish:
-    """What one run is attacked with."""
+    """The attack of one run."""
 
     seed: int
     steps: tuple[WireStep, ...]
@@ -81,7 +82,7 @@ def skirmish_of(seed: int, *, num_steps: int | None = None) -> Skirmish:
 
 
 def is_fault(record: logging.LogRecord) -> bool:
-    """Whether this was logged with a traceback, as failed, or of a fault of the node's own."""
+    """Return whether this was logged with a traceback, as failed, or as the node's fault."""
     text = record.getMessage()
     warned = record.levelno >= logging.WARNING and "failed" in text
     return bool(record.exc_info) or warned or any(name in text for name in _OWN_FAULTS)
@@ -104,11 +105,11 @@ class _Fight:
             await self._check()
 
     async def visits(self) -> None:
-        """Come as a newcomer, in the middle of it all."""
+        """Join as a newcomer during the attack."""
         while True:
             await trio.sleep(1.0)
             tries = [await self._is_served() for _ in range(2)]
-            assert any(tries), f"[seed {self.skirmish.seed}] a newcomer has no answer"
+            assert any(tries), f"[seed {self.skirmish.seed}] a newcomer gets no reply"
 
     async def _is_served(self) -> bool:
         async with open_test_host() as guest:
@@ -127,7 +128,7 @@ class _Fight:
     async def _check(self) -> None:
         victim, said = self.victim, f"[seed {self.skirmish.seed}]"
         assert victim.score(self.honest.peer_id) == 0.0, f"{said} an honest neighbour is blamed"
-        assert victim.node.member.host.is_connected(self.honest.peer_id), f"{said} and cut off"
+        assert victim.node.member.host.is_connected(self.honest.peer_id), f"{said} and disconnected"
         streams, held = await trio.to_thread.run_sync(victim.call, partial(_load, victim))
         assert streams <= MAX_STREAMS, f"{said} {streams} streams on one connection"
         assert held < MAX_HELD_BYTES, f"{said} {held} bytes held"
@@ -152,9 +153,9 @@ async def _num_tasks() -> int:
 
 @asynccontextmanager
 async def _lures(fight: _Fight) -> AsyncIterator[list[str]]:
-    """Listen as third parties; who comes is counted, but for the hostile peers themselves.
+    """Listen as third parties and count connections, except those of the attackers themselves.
 
-    The first is for what the victim is told, each other one for who believes a hostile peer.
+    The first address is told to the victim, the others to whoever trusts an attacker.
     """
 
     async def met(stream: trio.SocketStream) -> None:
@@ -173,7 +174,7 @@ async def _lures(fight: _Fight) -> AsyncIterator[list[str]]:
 
 
 async def fight(victim: Victim, skirmish: Skirmish) -> Counter[str]:
-    """Play one; return the acts that came to their end. Raises AssertionError."""
+    """Play one; return the completed acts. Raises AssertionError."""
     victim.longest_pause_s = 0.0
     async with open_hostile(victim) as honest:
         before = await trio.to_thread.run_sync(victim.call, _num_tasks)
@@ -206,7 +207,7 @@ async def _until_few_tasks(victim: Victim, most: int) -> None:
 
 
 def play_wire(folder: Path, *skirmishes: Skirmish) -> Counter[str]:
-    """Play skirmishes one after the other against one node. Raises AssertionError."""
+    """Play several, one after the other, against one node. Raises AssertionError."""
     done: Counter[str] = Counter()
     with Victim(folder, relay=True, relay_client="on") as victim:
         thread = victim.thread_id

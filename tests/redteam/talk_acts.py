@@ -1,4 +1,4 @@
-"""What a hostile peer does where a protocol is agreed on, and where a stream is half at its end."""
+"""Attacks on protocol negotiation, and on half-closed streams."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ASKED = (IDENTIFY_ID, MANIFEST_PROTOCOL, PEERS_PROTOCOL)
 
 
 def _talk(rng: random.Random) -> bytes:
-    """Return a talk about protocols: to no end, in wrong words, or right at last."""
+    """Return a negotiation: endless, malformed, or eventually valid."""
     wrong = [f"/nobody/{n}" for n in range(rng.choice((3, 14, 40)))]
     right = rng.choice(_ASKED)
     kinds = (
@@ -46,7 +46,7 @@ def _talk(rng: random.Random) -> bytes:
 
 
 async def slow_talk(red: WireRed, rng: random.Random) -> None:
-    """Talks about protocols on many streams, all at once or by the byte."""
+    """Negotiate protocols on many streams, all at once or by the byte."""
     said, ids = _talk(rng), red.ids(rng.choice((1, 60)))
     if rng.random() < 0.5:
         await red.write([opening(one, said) for one in ids])
@@ -58,7 +58,7 @@ async def slow_talk(red: WireRed, rng: random.Random) -> None:
 
 
 async def half_closed(red: WireRed, rng: random.Random) -> None:
-    """Requests on streams that are closed at this side already, and talked on, in any order."""
+    """Requests on streams whose write side is closed, with more bytes, in any order."""
     body = hello(rng.choice(_ASKED)) + b"\0\0\0\0"
     ids = red.ids(rng.choice((2, 50)))
     late = [
@@ -76,7 +76,7 @@ async def half_closed(red: WireRed, rng: random.Random) -> None:
 
 
 async def half_upgraded(red: WireRed, rng: random.Random) -> None:
-    """Connections that prove a name and then agree on no muxer: silence, nonsense, no end."""
+    """Connections that authenticate and then negotiate no muxer: silence, garbage, no end."""
     said = rng.choice((b"", _talk(rng), hello("/mplex/6.7.0", "/nothing"), hello()))
     async with trio.open_nursery() as nursery:
         for _ in range(rng.choice((1, 10))):
@@ -97,7 +97,7 @@ async def _prove(red: WireRed, said: bytes) -> None:
 
 
 async def renewals(red: WireRed, rng: random.Random) -> None:
-    """A relay's place asked for again and again, by two names in turn, gone in between or not."""
+    """Repeated relay reservations of two names in turn, with and without disconnecting."""
     ask = pb.HopMessage(type=pb.HopMessage.RESERVE)
     goes = rng.random() < 0.3
     with trio.move_on_after(3 * PATIENCE_S):

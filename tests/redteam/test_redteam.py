@@ -1,10 +1,10 @@
-"""Whatever hostile peers say, in whatever order: honest nodes keep their peers, groups and bounds.
+"""Whatever attackers send, in any order, honest nodes keep their peers, groups and limits.
 
 Whole nodes with the real gossip and the real request server over byte streams in memory, in virtual
-time (`tests/support/streamed_host.py`); a red team of four that speaks a grammar of all messages
-(`schedule.ACTS`). What must hold is in `battle`. SHOAL_SIM_SEED=123 plays one schedule,
-SHOAL_REDTEAM_SCHEDULES says how many the slow test plays; `python -m tests.redteam 123` plays one
-and, if it fails, finds the steps that it takes.
+time (`tests/support/streamed_host.py`). Four attackers use a grammar of all messages
+(`schedule.ACTS`). The invariants are in `battle`. SHOAL_SIM_SEED=123 plays one schedule, and
+SHOAL_REDTEAM_SCHEDULES is the number of schedules in the slow test. `python -m tests.redteam 123`
+plays one and, if it fails, reduces it to the steps that are needed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def test_a_bootstrap_of_another_swarm_moves_nobody_that_starts_again() -> None:
 
 
 def test_who_blames_forwarders_for_copies_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mistake that once let one attacker part a whole swarm."""
+    """The mistake that once let one attacker split a whole swarm."""
     monkeypatch.setattr(DuplicateTracker, "copied", lambda *_: 10.0)
     steps = tuple(Step(at=1.0 + n, who=n, act="batches", seed=n) for n in range(3))
     blamed = pytest.RaisesExc(AssertionError, match="blames")

@@ -1,4 +1,4 @@
-"""Nothing that a node's objects refer to is left out of the count."""
+"""The measurement includes every object that a node refers to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.redteam.sizes import held_by
 
 @dataclass(slots=True)
 class Slotted:
-    """Stands for one of the node's."""
+    """A stand-in for one of the node's classes."""
 
     rows: dict[bytes, object] = field(default_factory=dict)
 

@@ -1,8 +1,9 @@
-"""Whatever hostile peers do below the streams: one honest node stays whole, and so does its honour.
+"""Whatever attackers do below the streams, one honest node stays intact, and so does its
+reputation.
 
-`skirmish` has what must hold. SHOAL_SIM_SEED=123 plays one, SHOAL_REDTEAM_SKIRMISHES says how many
-the slow test plays; `python -m tests.redteam wire 123` plays one and, if it fails, finds the steps
-that it takes.
+SHOAL_SIM_SEED=123 plays one attack, and SHOAL_REDTEAM_SKIRMISHES is the number of attacks in the
+slow test. `python -m tests.redteam wire 123` plays one and, if it fails, reduces it to the steps
+that are needed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SEED = os.environ.get("SHOAL_SIM_SEED")
 NUM_LONG = int(os.environ.get("SHOAL_REDTEAM_SKIRMISHES", "100"))
 SLOW_ACTS = {"punches", "relayed_flood", "false_relay", "strangers_on_tcp"}
 SLOW_ACTS |= {"half_upgraded", "renewals"}
-"""Those that wait for what the victim does once a second, or for its deadlines."""
+"""Acts that wait for the victim's periodic work, or for its deadlines."""
 
 
 def _steps(*acts: str) -> tuple[WireStep, ...]:
@@ -43,7 +44,7 @@ def test_no_skirmish_of_many_harms_an_honest_node(tmp_path: Path) -> None:
 def test_streams_that_stay_half_open_are_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The library keeps each until its peer ends it, too."""
+    """The library keeps each stream until its peer closes it, too."""
     monkeypatch.setattr(WindowedStream, "close", WindowedStream.close_write)
     with pytest.RaisesGroup(
         pytest.RaisesExc(AssertionError, match="streams on one connection"), flatten_subgroups=True

@@ -1,4 +1,4 @@
-"""One hostile peer over real sockets: a host of its own, any bytes below and above its muxer."""
+"""One attacker over real sockets: its own host, and any bytes below and above its muxer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DIAL_S = 5.0
 
 
 def frame(kind: int, flags: int, stream_id: int, length: int, body: bytes = b"") -> bytes:
-    """Return a frame of yamux, `length` whatever it says."""
+    """Return a yamux frame with any `length` field."""
     return struct.pack(YAMUX_HEADER_FORMAT, 0, kind, flags, stream_id, length) + body
 
 
@@ -37,14 +37,14 @@ def opening(stream_id: int, body: bytes, flags: int = 0) -> bytes:
 
 
 def hello(*protocols: str) -> bytes:
-    """Return what multistream-select says to open a stream of a protocol, and does not wait for."""
+    """Return multistream-select's bytes for opening a protocol's stream without waiting."""
     lines = [f"{name}\n".encode() for name in ("/multistream/1.0.0", *protocols)]
     return b"".join(bytes([len(line)]) + line for line in lines)
 
 
 class WireRed:
-    """`lure` is a third party's address, to be named to the victim, and `invited_to` another, to be
-    named in invitations; nobody is to be sent there."""
+    """One attacker. `lure` is a third party's address to report to the victim, and `invited_to`
+    another one for invitations; no node may dial them often."""
 
     def __init__(
         self, host: Libp2pHost, second: Libp2pHost, victim: Victim, lure: str, invited_to: str
@@ -52,16 +52,16 @@ class WireRed:
         self.host, self.second = host, second
         self.victim, self.lure, self.invited_to = victim, lure, invited_to
         self.hearsay = AddressPolicy(second)
-        """The dials left of a newcomer that reads its invitations."""
+        """The remaining dials of a newcomer that reads its invitations."""
         self._next_id = 10_001
 
     @property
     def target(self) -> Any:
-        """The victim, as the library names it."""
+        """The victim's peer id, in the library's type."""
         return ID.from_base58(self.victim.peer_id)
 
     async def meet(self, *, anew: bool = False, host: Libp2pHost | None = None) -> None:
-        """Be connected; with another connection if `anew`."""
+        """Connect; replace the connection if `anew`."""
         host = host or self.host
         if anew:
             host.abort(self.victim.peer_id)
@@ -72,7 +72,7 @@ class WireRed:
         await host.dial(self.victim.address, timeout=DIAL_S)
 
     async def settle(self) -> None:
-        """Have a connection that lives: the one before may have been cut, and it not know yet."""
+        """Ensure a live connection: the last one may be closed without this side knowing."""
         try:
             await self.meet()
             await self.host.ping(self.victim.peer_id, timeout=1.0)
@@ -86,7 +86,7 @@ class WireRed:
         return connection.muxed_conn
 
     async def write(self, frames: Iterable[bytes]) -> None:
-        """Write frames, whatever they are, for as long as the victim takes them."""
+        """Write any frames for as long as the victim accepts them."""
         muxed = await self.muxed()
         with trio.move_on_after(PATIENCE_S):
             for one in frames:
@@ -94,14 +94,14 @@ class WireRed:
                 await trio.lowlevel.checkpoint()
 
     async def write_below(self, data: bytes) -> None:
-        """Write on the socket itself, past the cipher."""
+        """Write on the socket itself, below the encryption."""
         stream = find_socket(await self.muxed())
         assert stream is not None
         with trio.move_on_after(PATIENCE_S):
             await stream.send_all(data)
 
     def ids(self, count: int) -> list[int]:
-        """Return numbers of streams that are free."""
+        """Return unused stream ids."""
         start, self._next_id = self._next_id, self._next_id + 2 * count
         return list(range(start, start + 2 * count, 2))
 
@@ -118,7 +118,7 @@ class WireRed:
     async def pour(
         self, protocol: str, pieces: Iterable[bytes], rng: random.Random, host: Any = None
     ) -> None:
-        """Say pieces on a stream, and leave it open, end it, or reset it."""
+        """Write pieces on a stream, and leave it open, close it, or reset it."""
         with trio.move_on_after(PATIENCE_S):
             stream = await self.open(protocol, host)
             for piece in pieces:
@@ -132,7 +132,7 @@ class WireRed:
 
 @asynccontextmanager
 async def open_reds(victim: Victim, lure: str, *invited_to: str) -> AsyncIterator[list[WireRed]]:
-    """Run one for each place that invitations are to name."""
+    """Run one attacker for each address that invitations should contain."""
     if not invited_to:
         yield []
         return

@@ -1,7 +1,7 @@
-"""What a hostile peer can put into an envelope, a gossip message or an announcement.
+"""Hostile content of envelopes, gossip messages and announcements.
 
-Everything is signed, by whoever has the key to it, and wrong in any part, or in none. What honest
-peers have signed can be kept, shown again and spelled otherwise; nobody else can sign it.
+Everything is signed by some key, and wrong in any part or in none. Honest peers' signed messages
+can be stored, replayed and re-encoded, but not created.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _TEXTS = ("", "x", "7", ALL_THAT_UTF8_HOLDS, "A" * 200, "B" * 50_000, "\x00", "<
 
 
 def number(rng: random.Random) -> int:
-    """Return one that is at some edge, or any."""
+    """Return a boundary value, or any number."""
     return rng.choice((*_NUMBERS, rng.randrange(1 << 40)))
 
 
 def text(rng: random.Random) -> str:
-    """Return one that somebody might not expect."""
+    """Return an unexpected text."""
     return rng.choice(_TEXTS)
 
 
 def author_of(rng: random.Random, manifest: Any, now_ms: int) -> make.Author:
-    """Return somebody new."""
+    """Return a new author."""
     return make.Author(manifest, identity=identity_from_seed(rng.randbytes(32)), now_ms=now_ms)
 
 
@@ -98,7 +98,7 @@ def _changed_group(rng: random.Random, group: RolloutGroup) -> RolloutGroup:
 
 
 def changed(rng: random.Random, batch: RolloutBatch) -> RolloutBatch:
-    """Return a batch with one thing in it that is not so."""
+    """Return a batch with one false value."""
     first, *others = batch.groups
     policy = PolicyInfo(
         model_name=text(rng), tokenizer_digest=Digest(b"t" * 16), policy_version=number(rng)
@@ -130,12 +130,12 @@ def changed(rng: random.Random, batch: RolloutBatch) -> RolloutBatch:
 
 
 def envelope(rng: random.Random, author: make.Author) -> bytes:
-    """Return a valid batch, sealed."""
+    """Return a valid sealed batch."""
     return author.envelope(author.batch(groups(rng)))
 
 
 def odd_envelope(rng: random.Random, author: make.Author) -> bytes:
-    """Return one that its author has signed, and that is wrong somewhere."""
+    """Return an envelope with an error, signed by its author."""
     batch = author.batch(groups(rng))
     kind = rng.randrange(5)
     try:
@@ -148,24 +148,24 @@ def odd_envelope(rng: random.Random, author: make.Author) -> bytes:
         if kind == 3:
             return author.seal(encode_batch(batch), rng.choice((b"", b"/x", b"/x" * 200)))
         return author.envelope(changed(rng, batch))
-    except (ValueError, OverflowError):  # no protobuf can say it
+    except (ValueError, OverflowError):  # protobuf cannot encode it
         return author.envelope(batch)
 
 
 def respelled(rng: random.Random, raw: bytes) -> bytes:
-    """Return other bytes for a signed envelope, whoever signed it."""
+    """Return another encoding of a signed envelope."""
     try:
         spellings = list(other_spellings(raw).values())
         unknown = Field(number=rng.randint(6, 99), wire_type=2, value=rng.randbytes(4))
         spellings.append(raw + spelled([unknown]))
         spellings.append(spelled(rng.sample(fields_of(raw), len(fields_of(raw)))))
-    except (AssertionError, IndexError, ValueError):  # spelled otherwise already
+    except (AssertionError, IndexError, ValueError):  # already re-encoded
         spellings = []
     return rng.choice([*spellings, mutate(rng, [raw]), raw + rng.randbytes(2), raw[:-1]])
 
 
 def announcement(rng: random.Random, author: make.Author, digest: BatchId | None = None) -> bytes:
-    """Return word of a big batch: another's, nobody's, or of impossible size and time."""
+    """Return an announcement of a big batch: another's, unknown, or of impossible size and time."""
     author.sequence += 1
     told = Announcement(
         swarm_digest=author.manifest.digest,
@@ -184,7 +184,7 @@ def announcement(rng: random.Random, author: make.Author, digest: BatchId | None
 
 
 def big_batch(rng: random.Random, author: make.Author) -> tuple[bytes, bytes]:
-    """Return an announcement that holds, and the envelope it announces."""
+    """Return a valid announcement and its envelope."""
     made = [make.group(rng.randrange(1 << 28), [_noise(rng) for _ in range(4)]) for _ in range(20)]
     raw = author.envelope(author.batch(made))
     told = {"previous_sequence": author.sequence - 1, "num_groups": len(made)}
@@ -201,7 +201,7 @@ def _noise(rng: random.Random) -> str:
 def message(
     rng: random.Random, author: make.Author, data: bytes, topic: str | None = None
 ) -> rpc_pb2.Message:
-    """Return one that its author has signed, under a number that nobody has seen."""
+    """Return a message signed by its author, with a new sequence number."""
     manifest, identity = author.manifest, author.identity
     topic = topic or manifest.topic(manifest.shard_of(author.peer_id))
     raw_id = to_libp2p_id(author.peer_id).to_bytes()
@@ -209,7 +209,7 @@ def message(
 
 
 def odd_message(rng: random.Random, honest: rpc_pb2.Message) -> rpc_pb2.Message:
-    """Return somebody's message with something changed that its signature covers, or does not."""
+    """Return a peer's message with a change that its signature covers, or does not."""
     made = rpc_pb2.Message()
     made.CopyFrom(honest)
     kind = rng.randrange(8)
