@@ -19,7 +19,7 @@ ECHO: Operation[int, int | CallFailure] = Operation(
     row=lambda item: item,
     read=int,
     size=lambda item: item,
-    failed=lambda _item, failure: failure,
+    on_failure=lambda _item, failure: failure,
 )
 
 Worker = Callable[[list[int]], "list[int] | CallFailure"]

@@ -114,7 +114,7 @@ def test_a_solution_that_fails_refuses_the_family(
     ("row", "expected"),
     [
         ({"question": "q", "answer": "a"}, "no tests in a known column"),
-        ({"question": "q", "test": "assert f(:"}, "no Python"),
+        ({"question": "q", "test": "assert f(:"}, "not Python"),
         ({"question": "q", "test_list": []}, "no tests in a known column"),
         ({"question": "q", "tests": 5}, "no known format"),
         ({"question": "q", "test_cases": [{"stdin": "1"}]}, "not input and output"),
