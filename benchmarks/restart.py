@@ -30,7 +30,7 @@ from shoal_p2p.node import Node
 from shoal_settings.schema import Settings
 from shoal_wire.types import PeerId, RolloutGroup
 from tests.support.peers import address_of, open_peer
-from tests.support.processes import LOOPBACK, ShoalProcess, Stage, open_stage
+from tests.support.processes import LOOPBACK, ProcessManager, ShoalProcess, open_stage
 
 NUM_GROUPS = Settings.model_fields["buffer_bytes"].default // (16 * 1024)
 _NUM_TASKS = 512
@@ -85,7 +85,7 @@ def _goals(results: dict[str, Any]) -> list[Goal]:
 
 
 async def _start_once(
-    stage: Stage, folder: Path, name: str, groups: Sequence[RolloutGroup]
+    stage: ProcessManager, folder: Path, name: str, groups: Sequence[RolloutGroup]
 ) -> dict[str, float]:
     async with open_peer(Node, folder / f"watcher-{name}", swarm_name=SWARM_NAME) as watcher:
         node = stage.process(

@@ -28,7 +28,7 @@ from benchmarks.texts import reasoning
 from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_wire.types import RolloutGroup
-from tests.support.processes import LOOPBACK, ShoalProcess, Stage, open_stage, wait_for
+from tests.support.processes import LOOPBACK, ProcessManager, ShoalProcess, open_stage, wait_for
 
 NODES = 4
 GROUPS_PER_SECOND = 4.0
@@ -71,7 +71,7 @@ def measure(options: Options) -> Report:
     return _report(rows, arrived)
 
 
-def _start(stage: Stage) -> list[ShoalProcess]:
+def _start(stage: ProcessManager) -> list[ShoalProcess]:
     """Start the nodes; return them when they are all connected."""
     flags = ("--role=observe", "--no-mdns", "--listen", LOOPBACK, "--swarm-name", "bench-soak")
     bootstrap = stage.bootstrap("b", "--swarm-name", "bench-soak")

@@ -26,7 +26,7 @@ from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_wire.codec import encode_batch
 from shoal_wire.envelope import seal
 from shoal_wire.types import Digest, RolloutBatch, RolloutGroup, Task
-from tests.support.processes import LOOPBACK, ShoalProcess, Stage, open_stage, wait_for
+from tests.support.processes import LOOPBACK, ProcessManager, ShoalProcess, open_stage, wait_for
 
 CHARS = (200, 1000)
 GROUPS_PER_BATCH = (1, 4)
@@ -127,7 +127,7 @@ def _measure_hop(rng: random.Random, tasks: list[Task], repeats: int) -> dict[st
 
 
 def _through(
-    stage: Stage,
+    stage: ProcessManager,
     relay: CountingRelay,
     bootstrap: str,
     rng: random.Random,

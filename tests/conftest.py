@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from tests.support.doubles.host import FakeHost
     from tests.support.doubles.worker import InstantWorker
-    from tests.support.processes import Stage
+    from tests.support.processes import ProcessManager
 
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no clock")
@@ -71,7 +71,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
+def stage(tmp_path: Path) -> Iterator[ProcessManager]:
     """Real processes of shoal, which end with the test."""
     from tests.support.processes import open_stage
 

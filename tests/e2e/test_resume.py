@@ -20,7 +20,7 @@ from shoal_wire.digests import question_digest
 from shoal_wire.rules import is_held_out
 from tests.policy.training_cases import external_group
 from tests.support import factories as make
-from tests.support.processes import ShoalProcess, Stage
+from tests.support.processes import ProcessManager, ShoalProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 
@@ -107,7 +107,7 @@ def consumed_by_node(data_dir: Path) -> set[str]:
         return {row[0].hex() for row in database.execute("SELECT group_id FROM consumed")}
 
 
-def test_each_group_of_others_has_its_effect_once(stage: Stage) -> None:
+def test_each_group_of_others_has_its_effect_once(stage: ProcessManager) -> None:
     rng = random.Random(11)
     source = stage.node("source", "--role=observe")
     node = stage.node("node", "--role=observe", bootstrap=source.address)

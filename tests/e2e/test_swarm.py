@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 
-from tests.support.processes import ShoalProcess, Stage, wait_for
+from tests.support.processes import ProcessManager, ShoalProcess, wait_for
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -21,7 +21,7 @@ def _trained_on_others(node: ShoalProcess, groups: int = 1) -> dict[str, object]
     )
 
 
-def test_a_node_that_is_killed_with_its_trainer_goes_on_where_it_was(stage: Stage) -> None:
+def test_a_node_that_is_killed_with_its_trainer_goes_on_where_it_was(stage: ProcessManager) -> None:
     """As a power cut; what else is killed, and what others see of it, is the slow story's."""
     short = ("--model", "tiny", "--local", "1", "--completions", "2", "--eval-every", "0")
     node = stage.node("one", *short, "--external", "0", "--round-seconds", "0.2")
@@ -41,7 +41,7 @@ def test_a_node_that_is_killed_with_its_trainer_goes_on_where_it_was(stage: Stag
 
 
 @pytest.mark.slow
-def test_nodes_learn_from_each_other_and_survive_kills(stage: Stage) -> None:
+def test_nodes_learn_from_each_other_and_survive_kills(stage: ProcessManager) -> None:
     """One story, because starting three trainers is what takes the time."""
     bootstrap = stage.bootstrap()
     flags = ("--round-seconds", "0.2")
@@ -74,7 +74,7 @@ def _kill_the_trainer(node: ShoalProcess) -> None:
 
 
 def _kill_the_bootstrap(
-    stage: Stage, bootstrap: ShoalProcess, one: ShoalProcess, two: ShoalProcess
+    stage: ProcessManager, bootstrap: ShoalProcess, one: ShoalProcess, two: ShoalProcess
 ) -> None:
     for node in (one, two):
         node.wait_status(lambda s: s["peers"] == 2, "both others connected")
@@ -127,7 +127,7 @@ def _own_sequences(node: ShoalProcess) -> set[int]:
 
 
 @pytest.mark.slow
-def test_rounds_end_in_a_clean_exit(stage: Stage) -> None:
+def test_rounds_end_in_a_clean_exit(stage: ProcessManager) -> None:
     """A node alone says so, trains, and ends by itself; nothing is left half-written."""
     node = stage.node("alone", "--rounds", "4", "--external", "0")
     assert node.wait() == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.netns import Lan, available, open_lan
-from tests.support.processes import ShoalProcess, Stage
+from tests.support.processes import ProcessManager, ShoalProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -29,7 +29,11 @@ def lan() -> Iterator[Lan]:
 
 
 def _host_node(
-    stage: Stage, name: str, host: tuple[str, tuple[str, ...]], *flags: str, bootstrap: str = ""
+    stage: ProcessManager,
+    name: str,
+    host: tuple[str, tuple[str, ...]],
+    *flags: str,
+    bootstrap: str = "",
 ) -> ShoalProcess:
     address, prefix = host
     where = ("--bootstrap", bootstrap) if bootstrap else ()
@@ -56,7 +60,7 @@ def _heard_everything(node: ShoalProcess, nodes: list[ShoalProcess], seconds: fl
     )
 
 
-def test_a_partition_heals_and_what_was_missed_arrives(stage: Stage, lan: Lan) -> None:
+def test_a_partition_heals_and_what_was_missed_arrives(stage: ProcessManager, lan: Lan) -> None:
     rounds = ("--rounds", "80")
     first = _host_node(stage, "a1", lan.host("a"), *rounds).start()
     others = [
@@ -81,7 +85,7 @@ def test_a_partition_heals_and_what_was_missed_arrives(stage: Stage, lan: Lan) -
         _heard_everything(node, nodes, 90.0)
 
 
-def test_a_stopped_node_is_missed_and_catches_up(stage: Stage) -> None:
+def test_a_stopped_node_is_missed_and_catches_up(stage: ProcessManager) -> None:
     flags = ("--round-seconds", "0.5", "--rounds", "70", "--stay")
     one = stage.node("one", *flags)
     two = stage.node("two", *flags, bootstrap=one.address)
@@ -100,7 +104,9 @@ def test_a_stopped_node_is_missed_and_catches_up(stage: Stage) -> None:
         _heard_everything(node, [one, two], 90.0)
 
 
-def test_a_link_that_lags_and_drops_loses_no_group(stage: Stage, lan: Lan, tmp_path: Path) -> None:
+def test_a_link_that_lags_and_drops_loses_no_group(
+    stage: ProcessManager, lan: Lan, tmp_path: Path
+) -> None:
     """200 ms each way and a cut connection every seven seconds, through a proxy between hosts.
 
     It is away for longer than gossip remembers: what was said meanwhile is asked for.

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from shoal_ipc.client import SOCKET_NAME
-from tests.support.processes import ShoalProcess, Stage, open_stage, wait_for
+from tests.support.processes import ProcessManager, ShoalProcess, open_stage, wait_for
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -36,7 +36,7 @@ def _round(node: ShoalProcess) -> int:
 
 
 @pytest.mark.slow
-def test_a_stopped_trainer_costs_its_node_nothing(stage: Stage) -> None:
+def test_a_stopped_trainer_costs_its_node_nothing(stage: ProcessManager) -> None:
     """A slow consumer: the buffer stays bounded, and training goes on afterwards."""
     flags = ("--round-seconds", "0.1")
     small = ("--buffer-bytes", str(24 * 16 * 1024))  # 24 groups
@@ -61,7 +61,7 @@ def test_a_stopped_trainer_costs_its_node_nothing(stage: Stage) -> None:
     assert two.alive
 
 
-def test_file_descriptors_that_run_out_come_back(stage: Stage) -> None:
+def test_file_descriptors_that_run_out_come_back(stage: ProcessManager) -> None:
     """Connections beyond the limit are refused; the node lives and takes new ones afterwards."""
     if shutil.which("prlimit") is None:
         pytest.skip("needs prlimit")
@@ -88,7 +88,7 @@ def test_file_descriptors_that_run_out_come_back(stage: Stage) -> None:
 
 
 @pytest.mark.slow
-def test_a_clock_an_hour_ahead_hurts_only_itself(stage: Stage, tmp_path: Path) -> None:
+def test_a_clock_an_hour_ahead_hurts_only_itself(stage: ProcessManager, tmp_path: Path) -> None:
     """Its batches are ignored, not rejected: a wrong clock is no attack; others go on."""
     site = tmp_path / "site"
     site.mkdir()
@@ -116,7 +116,7 @@ def test_a_clock_an_hour_ahead_hurts_only_itself(stage: Stage, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_two_nodes_with_one_identity_are_told(stage: Stage) -> None:
+def test_two_nodes_with_one_identity_are_told(stage: ProcessManager) -> None:
     """Neither ends, third parties stay in good standing, and the log says what to do."""
     bootstrap = stage.bootstrap()
     flags = ("--round-seconds", "0.2")

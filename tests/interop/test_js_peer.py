@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.processes import Stage, wait_for
+from tests.support.processes import ProcessManager, wait_for
 
 JS = Path(__file__).parent / "js"
 INSTALL_SECONDS = 180
@@ -98,7 +98,9 @@ def test_known_answers_are_the_same_in_javascript(js: Path) -> None:
     assert answer["checked"] > 20
 
 
-def test_a_js_peer_hears_verifies_and_is_trained_on(js: Path, tmp_path: Path, stage: Stage) -> None:
+def test_a_js_peer_hears_verifies_and_is_trained_on(
+    js: Path, tmp_path: Path, stage: ProcessManager
+) -> None:
     bootstrap = stage.bootstrap()
     short = ("--round-seconds", "0.3", "--model", "tiny", "--local", "2", "--eval-every", "0")
     node = stage.node("node", *short, bootstrap=bootstrap.address)

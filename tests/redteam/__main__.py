@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.redteam.battle import play
-from tests.redteam.schedule import least, schedule_of
-from tests.redteam.skirmish import Skirmish, play_wire, skirmish_of
+from tests.redteam.attack_run import play
+from tests.redteam.schedule import minimal_steps, schedule_of
+from tests.redteam.wire_attack_run import WireAttackRun, draw_wire_attack, play_wire
 
 
 def fault_of(run: Callable[[], object]) -> str:
@@ -30,15 +30,15 @@ def fault_of(run: Callable[[], object]) -> str:
     return ""
 
 
-def _play_wire(skirmish: Skirmish) -> None:
-    with tempfile.TemporaryDirectory(prefix="skirmish-") as folder:
-        play_wire(Path(folder) / "node", skirmish)
+def _play_wire(attack: WireAttackRun) -> None:
+    with tempfile.TemporaryDirectory(prefix="redteam-") as folder:
+        play_wire(Path(folder) / "node", attack)
 
 
 def main() -> None:
     """Play the schedules of the command line."""
     is_wire = sys.argv[1:2] == ["wire"]
-    draw, run = (skirmish_of, _play_wire) if is_wire else (schedule_of, play)
+    draw, run = (draw_wire_attack, _play_wire) if is_wire else (schedule_of, play)
     for seed in map(int, sys.argv[2 if is_wire else 1 :]):
         for step in _steps_of_fault(seed, draw(seed), run):
             print("  ", step)
@@ -52,7 +52,7 @@ def _steps_of_fault(seed: int, whole: Any, run: Callable[[Any], object]) -> list
 
     fault = fault_of(lambda: run(whole))
     print(seed, fault or "holds", flush=True)
-    return least(whole.steps, fails) if fault else []
+    return minimal_steps(whole.steps, fails) if fault else []
 
 
 main()

@@ -34,19 +34,19 @@ from shoal_wire.rollout_messages import (
 )
 from shoal_wire.types import BatchId, PeerId
 from tests.fuzz.mutate import mutate
-from tests.redteam import words
-from tests.redteam.peer import BROKEN, Red
+from tests.redteam import hostile_content
+from tests.redteam.peer import BROKEN, AttackerPeer
 from tests.support.rollout_answers import ref_of_copy
 from tests.support.simulated_streams import Stream
 
-Say = Callable[[Red, random.Random, bytes], bytes]
+ReplyKind = Callable[[AttackerPeer, random.Random, bytes], bytes]
 
 
-def _ref(red: Red, rng: random.Random, raw: bytes) -> BatchRef | None:
+def _ref(attacker: AttackerPeer, rng: random.Random, raw: bytes) -> BatchRef | None:
     """Describe an envelope in a listing, correctly or not."""
     try:
         right = ref_of_copy(raw)
-        honest = rng.choice(red.world.of_kind("honest")).peer_id
+        honest = rng.choice(attacker.world.of_kind("honest")).peer_id
         lies: list[dict[str, object]] = [
             {},
             {},
@@ -62,18 +62,20 @@ def _ref(red: Red, rng: random.Random, raw: bytes) -> BatchRef | None:
         return None
 
 
-def _envelopes(red: Red, rng: random.Random) -> list[bytes]:
+def _envelopes(attacker: AttackerPeer, rng: random.Random) -> list[bytes]:
     """Return some of its own and of other peers' envelopes, unchanged or re-encoded."""
-    pool = [message.data for message in red.loot.messages] + list(red.loot.shown.values())[-50:]
+    pool = [message.data for message in attacker.captured.messages] + list(
+        attacker.captured.shown.values()
+    )[-50:]
     some = rng.sample(pool, min(len(pool), rng.choice((1, 8, 30))))
-    return [words.respelled(rng, raw) if rng.random() < 0.2 else raw for raw in some]
+    return [hostile_content.respelled(rng, raw) if rng.random() < 0.2 else raw for raw in some]
 
 
-def _listing(red: Red, rng: random.Random) -> bytes:
+def _listing(attacker: AttackerPeer, rng: random.Random) -> bytes:
     made = []
-    for raw in _envelopes(red, rng):
-        red.loot.shown[batch_id(raw)] = raw
-        made.append(_ref(red, rng, raw))
+    for raw in _envelopes(attacker, rng):
+        attacker.captured.shown[batch_id(raw)] = raw
+        made.append(_ref(attacker, rng, raw))
     return encode_answer(Listing(batches=tuple(ref for ref in made if ref is not None)))
 
 
@@ -86,35 +88,37 @@ def _cut(raws: list[bytes]) -> tuple[bytes, ...]:
     return tuple(kept)
 
 
-def _fitting(red: Red, rng: random.Random, raw: bytes) -> bytes:
+def _fitting(attacker: AttackerPeer, rng: random.Random, raw: bytes) -> bytes:
     """Reply to the request from what is there, with slight changes."""
     query = decode_query(raw)
     match query:
         case WholeQuery():
-            held = [red.loot.shown[i] for i in query.batch_ids if i in red.loot.shown]
-            others = _envelopes(red, rng) if rng.random() < 0.3 else []
+            held = [
+                attacker.captured.shown[i] for i in query.batch_ids if i in attacker.captured.shown
+            ]
+            others = _envelopes(attacker, rng) if rng.random() < 0.3 else []
             return encode_answer(Envelopes(envelopes=_cut([*held, *others])))
         case ChunkQuery():
-            whole = red.loot.shown.get(query.batch_id, rng.randbytes(500))
+            whole = attacker.captured.shown.get(query.batch_id, rng.randbytes(500))
             data = whole[query.offset :][: min(query.length, 1 << 20)]
             size = rng.choice((len(whole), len(whole), len(whole) + 1, 0))
             return encode_answer(Chunk(num_bytes=size, data=data))
         case RecentQuery() | SinceQuery():
-            return _listing(red, rng)
+            return _listing(attacker, rng)
 
 
-def _misfit(red: Red, rng: random.Random, _raw: bytes) -> bytes:
+def _misfit(attacker: AttackerPeer, rng: random.Random, _raw: bytes) -> bytes:
     """Reply with a message of another kind."""
     answers: list[Callable[[], bytes]] = [
         lambda: encode_answer(
             Refusal(reason=rng.choice(list(BatchRefusalReason)), retry_after_ms=rng.choice((0, 1)))
         ),
         lambda: encode_answer(Refusal(reason=BatchRefusalReason.BUSY, retry_after_ms=60_000)),
-        lambda: encode_answer(Envelopes(envelopes=_cut(_envelopes(red, rng)))),
+        lambda: encode_answer(Envelopes(envelopes=_cut(_envelopes(attacker, rng)))),
         lambda: encode_answer(Envelopes(envelopes=())),
         lambda: encode_answer(Chunk(num_bytes=100, data=rng.randbytes(rng.choice((0, 99, 500))))),
-        lambda: _listing(red, rng),
-        lambda: mutate(rng, [_listing(red, rng)]),
+        lambda: _listing(attacker, rng),
+        lambda: mutate(rng, [_listing(attacker, rng)]),
         lambda: rng.randbytes(60),
         lambda: b"",
         lambda: b"\x00" * (1 << 21),
@@ -122,18 +126,21 @@ def _misfit(red: Red, rng: random.Random, _raw: bytes) -> bytes:
     return rng.choice(answers)()
 
 
-def _peers(red: Red, rng: random.Random, _raw: bytes) -> bytes:
+def _peers(attacker: AttackerPeer, rng: random.Random, _raw: bytes) -> bytes:
     """Name honest peers at wrong addresses, and unknown peers everywhere."""
-    members = red.world.of_kind("honest", "bootstrap")
+    members = attacker.world.of_kind("honest", "bootstrap")
     places = [member.address for member in members] + [
         "/ip4/192.0.2.9/tcp/443",
         "/ip4/127.0.0.1/tcp/22",
         "/ip4/10.0.0.1/tcp/80",
         "/dns4/evil.example/tcp/1",
-        red.host.address,
+        attacker.host.address,
     ]
     ids = [member.peer_id for member in members] * 2
-    ids += [words.author_of(rng, red.world.manifest, 0).peer_id for _ in range(rng.choice((0, 40)))]
+    ids += [
+        hostile_content.author_of(rng, attacker.world.manifest, 0).peer_id
+        for _ in range(rng.choice((0, 40)))
+    ]
     named = rng.sample(ids, min(len(ids), rng.choice((1, 5, 60))))
     found = [
         PeerAddresses(
@@ -147,29 +154,33 @@ def _peers(red: Red, rng: random.Random, _raw: bytes) -> bytes:
     return made if rng.random() < 0.7 else mutate(rng, [made])
 
 
-def _oneself(red: Red, rng: random.Random, raw: bytes) -> bytes:
+def _oneself(attacker: AttackerPeer, rng: random.Random, raw: bytes) -> bytes:
     """Name only chosen peers, and honest addresses under wrong names."""
-    members = red.world.of_kind("honest", "bootstrap")
+    members = attacker.world.of_kind("honest", "bootstrap")
     place = rng.choice(members).address
-    made_up = [words.author_of(rng, red.world.manifest, 0).peer_id for _ in range(60)]
+    made_up = [
+        hostile_content.author_of(rng, attacker.world.manifest, 0).peer_id for _ in range(60)
+    ]
     names = rng.choice(([member.peer_id for member in members], made_up))
     return encode_peer_list(
         PeerAddresses(peer_id=name, addresses=(place,) * rng.choice((1, 8))) for name in names
     )
 
 
-def _manifest(red: Red, rng: random.Random, _raw: bytes) -> bytes:
-    return rng.choice((b"", red.world.manifest.raw, mutate(rng, [red.world.manifest.raw])))
+def _manifest(attacker: AttackerPeer, rng: random.Random, _raw: bytes) -> bytes:
+    return rng.choice(
+        (b"", attacker.world.manifest.raw, mutate(rng, [attacker.world.manifest.raw]))
+    )
 
 
-def _mood(red: Red, rng: random.Random, say: Say) -> None:
+def _set_reply_kind(attacker: AttackerPeer, rng: random.Random, say: ReplyKind) -> None:
     wait_s = rng.choice((0.0, 0.0, 0.3, 5.0, 60.0))
     own = random.Random(rng.random())
 
     async def answer(_asker: PeerId, raw: bytes) -> bytes:
         await trio.sleep(wait_s)
         try:
-            return say(red, own, raw)
+            return say(attacker, own, raw)
         except (RemoteError, ValueError, OverflowError):
             return b"\xff"
 
@@ -180,35 +191,35 @@ def _mood(red: Red, rng: random.Random, say: Say) -> None:
         _oneself: (PEERS_PROTOCOL,),
         _manifest: (MANIFEST_PROTOCOL,),
     }[say]:  # type: ignore[index]
-        red.serve(protocol, answer)
+        attacker.serve(protocol, answer)
 
 
-async def answers_in_kind(red: Red, rng: random.Random) -> None:
+async def answers_in_kind(attacker: AttackerPeer, rng: random.Random) -> None:
     """From now on, reply to batch requests with plausible but false data."""
-    _mood(red, rng, _fitting)
+    _set_reply_kind(attacker, rng, _fitting)
 
 
-async def answers_anything(red: Red, rng: random.Random) -> None:
+async def answers_anything(attacker: AttackerPeer, rng: random.Random) -> None:
     """From now on, reply to all protocols with messages of the wrong kind."""
-    _mood(red, rng, _misfit)
+    _set_reply_kind(attacker, rng, _misfit)
 
 
-async def answers_with_peers(red: Red, rng: random.Random) -> None:
+async def answers_with_peers(attacker: AttackerPeer, rng: random.Random) -> None:
     """From now on, report wrong addresses."""
-    _mood(red, rng, _peers)
+    _set_reply_kind(attacker, rng, _peers)
 
 
-async def answers_with_manifests(red: Red, rng: random.Random) -> None:
+async def answers_with_manifests(attacker: AttackerPeer, rng: random.Random) -> None:
     """From now on, return the manifest of another swarm."""
-    _mood(red, rng, _manifest)
+    _set_reply_kind(attacker, rng, _manifest)
 
 
-async def answers_with_one_place(red: Red, rng: random.Random) -> None:
+async def answers_with_one_place(attacker: AttackerPeer, rng: random.Random) -> None:
     """From now on, report all peers, and many unknown ones, at one honest peer's address."""
-    _mood(red, rng, _oneself)
+    _set_reply_kind(attacker, rng, _oneself)
 
 
-async def answers_by_the_byte(red: Red, rng: random.Random) -> None:
+async def answers_by_the_byte(attacker: AttackerPeer, rng: random.Random) -> None:
     """From now on, reply slowly, incompletely, or with trailing bytes."""
     own, wait_s = random.Random(rng.random()), rng.choice((0.01, 0.3, 2.0))
     end = rng.choice((None, -1, b"more"))
@@ -216,7 +227,7 @@ async def answers_by_the_byte(red: Red, rng: random.Random) -> None:
     async def trickle(stream: Stream) -> None:
         raw = await read_frame(stream, 1 << 20)
         with suppress(RemoteError, ValueError, OverflowError, *BROKEN), trio.move_on_after(60.0):
-            said = _fitting(red, own, raw) if end is None else _misfit(red, own, raw)
+            said = _fitting(attacker, own, raw) if end is None else _misfit(attacker, own, raw)
             whole = len(said).to_bytes(4, "big") + said
             whole = whole + end if isinstance(end, bytes) else whole[:end]
             for at in (*range(40), 40):
@@ -226,4 +237,4 @@ async def answers_by_the_byte(red: Red, rng: random.Random) -> None:
         await stream.reset()
 
     for protocol in (ROLLOUTS_PROTOCOL, PEERS_PROTOCOL, MANIFEST_PROTOCOL):
-        red.host.handlers[protocol] = trickle
+        attacker.host.handlers[protocol] = trickle

@@ -26,9 +26,9 @@ from shoal_wire.types import PeerId
 from tests.redteam.answer_acts import answers_anything, answers_in_kind, answers_with_peers
 from tests.redteam.control_acts import joins
 from tests.redteam.faults import faults
-from tests.redteam.peer import BROKEN, Loot, Red
+from tests.redteam.peer import BROKEN, AttackerPeer, Captured
 from tests.redteam.schedule import ACTS, ATTACK_S, Schedule, Step
-from tests.redteam.sizes import held_by
+from tests.redteam.sizes import measure_containers
 from tests.support.simulated_node import NodeSettings, SimulatedNode, host_of
 from tests.support.simulated_swarm import Member, Plan, World, simulate
 from tests.support.streamed_host import virtual_gossip
@@ -78,17 +78,17 @@ def is_error(record: logging.LogRecord) -> bool:
     return bool(record.exc_info) or record.levelno >= logging.ERROR
 
 
-class Battle:
+class AttackRun:
     """One run of a schedule."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
-        self.loot = Loot()
+        self.captured = Captured()
         self.steps = Steps()
         self.lives: Counter[int] = Counter()
         self.connected = set[PeerId]()
         """Names that were connected: all others are known only from batches."""
-        self.team: dict[int, tuple[Red, trio.CancelScope]] = {}
+        self.team: dict[int, tuple[AttackerPeer, trio.CancelScope]] = {}
         self.done: Counter[str] = Counter()
 
     async def script(self, world: World) -> None:
@@ -97,7 +97,7 @@ class Battle:
         await trio.sleep_until(CALM_BEFORE_S)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch, world)
-            nursery.start_soon(self._storm, world)
+            nursery.start_soon(self._inject_failures, world)
             nursery.start_soon(self._visit, world)
             async with trio.open_nursery() as acting:
                 for step in self.schedule.steps:
@@ -109,51 +109,53 @@ class Battle:
             await trio.sleep(CALM_AFTER_S)
             nursery.cancel_scope.cancel()
         await trio.sleep(1.0)  # a batch may have been accepted just now
-        await self._look(world)
+        await self._check_nodes(world)
 
     # The attackers
 
     async def _act(self, world: World, step: Step) -> None:
         rng = random.Random(step.seed)
         with trio.move_on_after(_ACT_S):
-            red = await self._member(world, step.who, rng)
-            if rng.random() < 0.5 or not red.host.connected_peers():
-                await red.meet(rng)
-            if not red.host.connected_peers() and rng.random() < 0.7:
-                red = await self._reborn(world, step.who)
-                await red.meet(rng)
+            attacker = await self._member(world, step.who, rng)
+            if rng.random() < 0.5 or not attacker.host.connected_peers():
+                await attacker.meet(rng)
+            if not attacker.host.connected_peers() and rng.random() < 0.7:
+                attacker = await self._reborn(world, step.who)
+                await attacker.meet(rng)
             try:
-                await ACTS[step.act](red, rng)
+                await ACTS[step.act](attacker, rng)
                 self.done[step.act] += 1
             except BROKEN:
                 return
 
-    async def _member(self, world: World, who: int, rng: random.Random) -> Red:
+    async def _member(self, world: World, who: int, rng: random.Random) -> AttackerPeer:
         if who not in self.team:
             await self._reborn(world, who)
         return self.team[who][0]
 
-    async def _reborn(self, world: World, who: int) -> Red:
+    async def _reborn(self, world: World, who: int) -> AttackerPeer:
         """Return under another name, from the same address."""
         if who in self.team:
             self.team[who][1].cancel()
         self.lives[who] += 1
         third = 9 if self.schedule.one_network else who
         life = self.lives[who]
-        red = Red(world, self.loot, f"red{who}/{life}", f"/ip4/172.16.{third}.{life}/tcp/0")
-        self.connected.add(red.peer_id)
+        attacker = AttackerPeer(
+            world, self.captured, f"red{who}/{life}", f"/ip4/172.16.{third}.{life}/tcp/0"
+        )
+        self.connected.add(attacker.peer_id)
         scope = trio.CancelScope()
-        self.team[who] = (red, scope)
-        await world._nursery.start(_live, red, scope)
+        self.team[who] = (attacker, scope)
+        await world._nursery.start(_live, attacker, scope)
         rng = random.Random(f"{self.schedule.seed}/{who}/{life}")
-        await red.meet(rng)
+        await attacker.meet(rng)
         if rng.random() < 0.7:
-            await joins(red, rng)
+            await joins(attacker, rng)
         if rng.random() < 0.5:
-            await rng.choice(MOODS)(red, rng)
-        return red
+            await rng.choice(MOODS)(attacker, rng)
+        return attacker
 
-    async def _storm(self, world: World) -> None:
+    async def _inject_failures(self, world: World) -> None:
         """Let honest nodes and connections fail without an attacker."""
         rng = random.Random(f"{self.schedule.seed}/weather")
         for at in self.schedule.weather:
@@ -174,7 +176,9 @@ class Battle:
             up = [m for m in world.of_kind("honest") if m.node is not None and m.node.has_joined]
             member = rng.choice(up)
             node = member.node
-            guest = Red(world, Loot(), f"guest{number}", f"/ip4/198.51.{number}.7/tcp/4001")
+            guest = AttackerPeer(
+                world, Captured(), f"guest{number}", f"/ip4/198.51.{number}.7/tcp/4001"
+            )
             scope = trio.CancelScope()
             await world._nursery.start(_live, guest, scope)
             tries = [await _is_served(guest, member) for _ in range(3)]
@@ -187,9 +191,9 @@ class Battle:
     async def _watch(self, world: World) -> None:
         while True:
             await trio.sleep(1.0)
-            self._check_standing(world)
+            self._check_reputation(world)
 
-    def _check_standing(self, world: World) -> None:
+    def _check_reputation(self, world: World) -> None:
         now = trio.current_time()
         # A connection that broke loses replies, and promises that could not be kept.
         least = 0.0 if not self.schedule.weather else MeshSettings().gossip_threshold
@@ -202,7 +206,7 @@ class Battle:
             assert row.score >= least, world.say(f"{one.name} blames {other.name}: {row}")
         assert not world.failures, world.failures
 
-    async def _look(self, world: World) -> None:
+    async def _check_nodes(self, world: World) -> None:
         honest = world.of_kind("honest")
         for member in honest:
             assert member.node is not None, world.say(f"{member.name} has ended")
@@ -222,9 +226,9 @@ class Battle:
 
     def _check_sizes(self, world: World) -> None:
         for node in world.up("honest"):
-            if not node.has_joined:  # it has just restarted: `_look` waits for it
+            if not node.has_joined:  # it has just restarted: `_check_nodes` waits for it
                 continue
-            held = held_by({"node": node.live})
+            held = measure_containers({"node": node.live})
             total = sum(one.num_bytes for one in held.values())
             most = sorted(held.items(), key=lambda item: -item[1].num_bytes)[:5]
             text = f"{node.peer_id} holds {total} bytes: {most}"
@@ -266,7 +270,7 @@ class Battle:
 
     async def _check_service(self, world: World, honest: Sequence[Member]) -> None:
         """A newcomer gets the manifest, and its messages arrive."""
-        guest = Red(world, Loot(), "guest", "/ip4/198.51.100.7/tcp/4001")
+        guest = AttackerPeer(world, Captured(), "guest", "/ip4/198.51.100.7/tcp/4001")
         await world._nursery.start(guest.run)
         for member in honest:
             assert await _is_served(guest, member), world.say(f"{member.name} serves no more")
@@ -275,13 +279,13 @@ class Battle:
 
 
 async def _live(
-    red: Red, scope: trio.CancelScope, *, task_status: Any = trio.TASK_STATUS_IGNORED
+    attacker: AttackerPeer, scope: trio.CancelScope, *, task_status: Any = trio.TASK_STATUS_IGNORED
 ) -> None:
     with scope:
-        await red.run(task_status=task_status)
+        await attacker.run(task_status=task_status)
 
 
-async def _is_served(guest: Red, member: Member) -> bool:
+async def _is_served(guest: AttackerPeer, member: Member) -> bool:
     """Return whether a newcomer's requests are served."""
     host = guest.world.network.host(member.peer_id)
     if host is None:  # it is restarting
@@ -301,9 +305,9 @@ async def _is_served(guest: Red, member: Member) -> bool:
         return False
 
 
-def play(schedule: Schedule) -> Battle:
+def play(schedule: Schedule) -> AttackRun:
     """Play a schedule. Raises AssertionError if an invariant is violated."""
-    battle = Battle(schedule)
+    battle = AttackRun(schedule)
     plan = Plan(
         honest=schedule.honest,
         node=SETTINGS,

@@ -8,28 +8,30 @@ from contextlib import suppress
 import trio
 
 from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
-from tests.redteam.peer import BROKEN, MESHSUB, Red
+from tests.redteam.peer import BROKEN, MESHSUB, AttackerPeer
 
 
-async def flaps(red: Red, rng: random.Random) -> None:
+async def flaps(attacker: AttackerPeer, rng: random.Random) -> None:
     """Disconnect and dial again, a few times."""
     for _ in range(rng.choice((1, 4))):
-        for peer_id in sorted(red.host.connected_peers()):
-            red.host.abort(peer_id)
+        for peer_id in sorted(attacker.host.connected_peers()):
+            attacker.host.abort(peer_id)
         await trio.sleep(rng.choice((0.0, 0.2)))
-        await red.meet(rng)
+        await attacker.meet(rng)
 
 
-async def crowds(red: Red, rng: random.Random) -> None:
+async def crowds(attacker: AttackerPeer, rng: random.Random) -> None:
     """A dozen names of one network, which idle, send one request, or never finish one."""
     protocol = rng.choice((None, MANIFEST_PROTOCOL, PEERS_PROTOCOL))
-    block = red.host.address.rpartition(".")[0]
+    block = attacker.host.address.rpartition(".")[0]
     for number in range(rng.choice((3, 12))):
-        one = Red(red.world, red.loot, f"crowd{rng.random()}", f"{block}.{number}/tcp/0")
-        red.world._nursery.start_soon(_stand, one, random.Random(rng.random()), protocol)
+        one = AttackerPeer(
+            attacker.world, attacker.captured, f"crowd{rng.random()}", f"{block}.{number}/tcp/0"
+        )
+        attacker.world._nursery.start_soon(_stand, one, random.Random(rng.random()), protocol)
 
 
-async def _stand(one: Red, rng: random.Random, protocol: str | None) -> None:
+async def _stand(one: AttackerPeer, rng: random.Random, protocol: str | None) -> None:
     with trio.move_on_after(15.0):
         async with trio.open_nursery() as nursery:
             await nursery.start(one.run)
@@ -38,14 +40,14 @@ async def _stand(one: Red, rng: random.Random, protocol: str | None) -> None:
                 if protocol is None:
                     await one.ask(target, rng.choice((MANIFEST_PROTOCOL, PEERS_PROTOCOL)), b"")
                 for _ in range(4 if protocol else 0):
-                    one.host.start_soon(one.pour, target, protocol, [b"\x00\x00"], 1.5)
+                    one.host.start_soon(one.write_slowly, target, protocol, [b"\x00\x00"], 1.5)
             await trio.sleep(rng.choice((0.5, 12.0)))
             nursery.cancel_scope.cancel()
 
 
-async def idle_streams(red: Red, rng: random.Random) -> None:
+async def idle_streams(attacker: AttackerPeer, rng: random.Random) -> None:
     """Streams without any bytes."""
-    for target in red.targets(rng):
+    for target in attacker.targets(rng):
         for _ in range(rng.choice((1, 30))):
             with suppress(*BROKEN):
-                await red.host.open(target, (rng.choice((*MESHSUB, PEERS_PROTOCOL)),))
+                await attacker.host.open(target, (rng.choice((*MESHSUB, PEERS_PROTOCOL)),))

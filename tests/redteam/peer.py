@@ -42,7 +42,7 @@ Answer = Callable[[PeerId, bytes], Awaitable[bytes]]
 
 
 @dataclass(slots=True, eq=False)
-class Loot:
+class Captured:
     """What the attackers of one schedule have received, shared by all of them."""
 
     messages: deque[rpc_pb2.Message] = field(default_factory=lambda: deque(maxlen=_KEPT))
@@ -60,11 +60,11 @@ class Loot:
             self.ids.extend(offer.messageIDs[:50])
 
 
-class Red:
+class AttackerPeer:
     """One attacker. Start with ``await nursery.start(attacker.run)``."""
 
-    def __init__(self, world: World, loot: Loot, name: str, address: str) -> None:
-        self.world, self.loot = world, loot
+    def __init__(self, world: World, captured: Captured, name: str, address: str) -> None:
+        self.world, self.captured = world, captured
         rng = random.Random(f"{world.seed}/{name}")
         self.identity = identity_from_seed(rng.randbytes(32))
         self.host = StreamedHost(world.network, self.identity, address, max_connections=10_000)
@@ -93,7 +93,7 @@ class Red:
     def register(self, raw: bytes, author: make.Author) -> bytes:
         """Record that `author` signed this, so accepting it as theirs is not a fault."""
         self.world.valid[batch_id(raw)] = author.peer_id
-        self.loot.shown[batch_id(raw)] = raw
+        self.captured.shown[batch_id(raw)] = raw
         return raw
 
     # Targets
@@ -126,7 +126,7 @@ class Red:
             rpc = rpc_pb2.RPC()
             with suppress(DecodeError):
                 rpc.ParseFromString(await frames.read())
-            self.loot.keep(rpc, own)
+            self.captured.keep(rpc, own)
 
     @property
     def identity_bytes(self) -> bytes:
@@ -139,12 +139,12 @@ class Red:
         for target in targets:
             await self.write(target, frames)
 
-    async def write(self, target: PeerId, data: bytes, *, anew: bool = False) -> None:
+    async def write(self, target: PeerId, data: bytes, *, reconnect: bool = False) -> None:
         """Write any bytes on the gossip stream, or on a new one that replaces it."""
         with trio.move_on_after(_PATIENCE_S):
             try:
                 stream = self._streams.get(target)
-                if stream is None or anew:
+                if stream is None or reconnect:
                     stream = await self.host.open(target, MESHSUB)
                     self._streams[target] = stream
                 await stream.write(data)
@@ -160,7 +160,9 @@ class Red:
                 target, protocol, payload, max_response_bytes=MAX_ANSWER_BYTES, timeout=_PATIENCE_S
             )
 
-    async def pour(self, target: PeerId, protocol: str, pieces: list[bytes], wait_s: float) -> None:
+    async def write_slowly(
+        self, target: PeerId, protocol: str, pieces: list[bytes], wait_s: float
+    ) -> None:
         """Write pieces on a request stream slowly, and leave it open for a while."""
         with suppress(*BROKEN), trio.move_on_after(30.0):
             stream = await self.host.open(target, [protocol])

@@ -28,7 +28,7 @@ from shoal_p2p.peers.discovery import Discovery, DiscoverySettings
 from shoal_wire.invite import Invite, decode_invite, encode_invite
 from shoal_wire.types import Digest
 from tests.fuzz.mutate import mutate
-from tests.redteam.wire_peer import PATIENCE_S, WireRed, hello
+from tests.redteam.wire_peer import PATIENCE_S, WireAttacker, hello
 from tests.support.doubles.identities import fresh_identity
 from tests.support.nodes import until
 
@@ -45,19 +45,21 @@ def _serve(host: Libp2pHost, protocol: str, handler: Handler) -> None:
     host.libp2p_host.set_stream_handler(TProtocol(protocol), contained)
 
 
-def _addresses(red: WireRed, rng: random.Random) -> list[bytes]:
+def _addresses(attacker: WireAttacker, rng: random.Random) -> list[bytes]:
     """False addresses: of third parties, of the victim, unused, invalid, or many."""
-    own = red.victim.address.partition("/p2p/")[0]
+    own = attacker.victim.address.partition("/p2p/")[0]
     texts = (
-        red.lure,
-        red.lure,
+        attacker.lure,
+        attacker.lure,
         own,
         "/ip4/0.0.0.0/tcp/1",
         "/dns4/localhost/tcp/22",
         "/ip6/::1/tcp/9",
     )
     found = [bytes(Multiaddr(text).to_bytes()) for text in texts]
-    circuit = bytes(Multiaddr(f"{red.lure}/p2p/{red.host.peer_id}/p2p-circuit").to_bytes())
+    circuit = bytes(
+        Multiaddr(f"{attacker.lure}/p2p/{attacker.host.peer_id}/p2p-circuit").to_bytes()
+    )
     junk = [rng.randbytes(rng.choice((0, 3, 900))), mutate(rng, found), circuit]
     return [rng.choice((*found, *junk)) for _ in range(rng.choice((1, 4, 200)))]
 
@@ -65,16 +67,16 @@ def _addresses(red: WireRed, rng: random.Random) -> list[bytes]:
 # Invitations
 
 
-async def invites(red: WireRed, rng: random.Random) -> None:
+async def invites(attacker: WireAttacker, rng: random.Random) -> None:
     """A newcomer reads an invitation that names a third party under as many names as it holds."""
     names = [fresh_identity().peer_id for _ in range(rng.choice((1, 4, 8)))]
-    port = red.invited_to.rpartition("/")[2]
-    ways = (red.invited_to, f"/dns4/localhost/tcp/{port}", f"/dns/localhost/tcp/{port}")
+    port = attacker.invited_to.rpartition("/")[2]
+    ways = (attacker.invited_to, f"/dns4/localhost/tcp/{port}", f"/dns/localhost/tcp/{port}")
     told = tuple(f"{rng.choice(ways)}/p2p/{rng.choice(names)}" for _ in range(8))
     invite = decode_invite(encode_invite(Invite(swarm=Digest(bytes(32)), addresses=told)))
     discovery = Discovery(
-        host=red.second,
-        hearsay=red.hearsay,
+        host=attacker.second,
+        hearsay=attacker.hearsay,
         bootstrap=invite.addresses,
         settings=DiscoverySettings(invited=frozenset(invite.addresses)),
         rng=rng,
@@ -86,14 +88,14 @@ async def invites(red: WireRed, rng: random.Random) -> None:
 # Identify
 
 
-async def lies(red: WireRed, rng: random.Random) -> None:
+async def lies(attacker: WireAttacker, rng: random.Random) -> None:
     """A different identify reply each time: too long, another peer's, not text, slow, or none."""
     message = Identify(
         agent_version=rng.choice(("", "\x1b[2J" * 9, "a" * 9000)),
         protocol_version="\x1b",
         public_key=rng.randbytes(36),
-        listen_addrs=_addresses(red, rng),
-        observed_addr=_addresses(red, rng)[0],
+        listen_addrs=_addresses(attacker, rng),
+        observed_addr=_addresses(attacker, rng)[0],
         protocols=["/p" * rng.choice((1, 400))] * rng.choice((1, 300)),
         signedPeerRecord=rng.randbytes(rng.choice((0, 2000))),
     )
@@ -109,43 +111,49 @@ async def lies(red: WireRed, rng: random.Random) -> None:
             await stream.close()
         await trio.sleep(PATIENCE_S)
 
-    _serve(red.host, IDENTIFY_ID, tell)
+    _serve(attacker.host, IDENTIFY_ID, tell)
     for _ in range(rng.choice((1, 4))):
-        await red.meet(anew=True)
+        await attacker.meet(reconnect=True)
         await trio.sleep(0.05)
 
 
-async def pushes(red: WireRed, rng: random.Random) -> None:
+async def pushes(attacker: WireAttacker, rng: random.Random) -> None:
     """Identify pushes that were not requested."""
-    said = Identify(protocols=["/p/" + "x" * 400] * 40, listen_addrs=_addresses(red, rng))
+    said = Identify(protocols=["/p/" + "x" * 400] * 40, listen_addrs=_addresses(attacker, rng))
     whole = encode_varint_prefixed(said.SerializeToString())
     body = hello(IDENTIFY_PUSH_ID) + whole
-    await red.write(red.asking(rng.choice((1, 60)), body[:60_000]))
+    await attacker.write(attacker.request_frames(rng.choice((1, 60)), body[:60_000]))
 
 
 # As a relay's client
 
 
-def _hop(red: WireRed, rng: random.Random) -> bytes:
-    ids = (red.target.to_bytes(), red.host.libp2p_host.get_id().to_bytes(), b"", b"\0\1x")
-    peer = pb.PeerId(id=rng.choice((*ids, rng.randbytes(3000))), addrs=_addresses(red, rng)[:3])
+def _hop(attacker: WireAttacker, rng: random.Random) -> bytes:
+    ids = (attacker.target.to_bytes(), attacker.host.libp2p_host.get_id().to_bytes(), b"", b"\0\1x")
+    peer = pb.PeerId(
+        id=rng.choice((*ids, rng.randbytes(3000))), addrs=_addresses(attacker, rng)[:3]
+    )
     kind = rng.choice((pb.HopMessage.RESERVE, pb.HopMessage.CONNECT, pb.HopMessage.STATUS))
     message = pb.HopMessage(type=kind, peer=peer, status=pb.Status.OK)
     whole: bytes = encode_varint_prefixed(message.SerializeToString())
     return rng.choice((whole, whole, mutate(rng, [whole]), whole[:2], whole * 3))
 
 
-async def hops(red: WireRed, rng: random.Random) -> None:
+async def hops(attacker: WireAttacker, rng: random.Random) -> None:
     """Reservations and circuits requested immediately, and many at once."""
     if rng.random() < 0.5:
-        await red.meet(anew=True)
+        await attacker.meet(reconnect=True)
     count = rng.choice((1, 40))
-    await red.write(
-        [one for _ in range(count) for one in red.asking(1, hello(HOP) + _hop(red, rng))]
+    await attacker.write(
+        [
+            one
+            for _ in range(count)
+            for one in attacker.request_frames(1, hello(HOP) + _hop(attacker, rng))
+        ]
     )
 
 
-async def relayed_flood(red: WireRed, rng: random.Random) -> None:
+async def relayed_flood(attacker: WireAttacker, rng: random.Random) -> None:
     """A circuit between two attackers through the victim: never read, or at full speed."""
     reads = rng.random() < 0.5
 
@@ -157,39 +165,41 @@ async def relayed_flood(red: WireRed, rng: random.Random) -> None:
             await stream.write(_JUNK)
         await trio.sleep(PATIENCE_S)
 
-    _serve(red.second, STOP, stop)
-    await red.meet(host=red.second)
+    _serve(attacker.second, STOP, stop)
+    await attacker.meet(host=attacker.second)
     with trio.move_on_after(2 * PATIENCE_S):
-        place = await red.open(HOP, red.second)
+        place = await attacker.open(HOP, attacker.second)
         await write_message(place, pb.HopMessage(type=pb.HopMessage.RESERVE))
         await read_hop(place)
-        peer = pb.PeerId(id=red.second.libp2p_host.get_id().to_bytes())
+        peer = pb.PeerId(id=attacker.second.libp2p_host.get_id().to_bytes())
         asked = encode_varint_prefixed(
             pb.HopMessage(type=pb.HopMessage.CONNECT, peer=peer).SerializeToString()
         )
-        await red.meet()
+        await attacker.meet()
         for _ in range(rng.choice((1, 6))):
-            await red.pour(HOP, [asked, *[_JUNK] * rng.choice((1, 30))], rng)
+            await attacker.write_slowly(HOP, [asked, *[_JUNK] * rng.choice((1, 30))], rng)
 
 
 # As a relay
 
 
-async def stops(red: WireRed, rng: random.Random) -> None:
+async def stops(attacker: WireAttacker, rng: random.Random) -> None:
     """Circuits from relays and non-relays: garbage, silence, or half a handshake."""
-    peer = pb.PeerId(id=rng.choice((ID.from_base58(red.second.peer_id).to_bytes(), b"\0", b"")))
+    peer = pb.PeerId(
+        id=rng.choice((ID.from_base58(attacker.second.peer_id).to_bytes(), b"\0", b""))
+    )
     message = pb.StopMessage(type=pb.StopMessage.CONNECT, peer=peer)
     whole: bytes = encode_varint_prefixed(message.SerializeToString())
     inside = rng.choice((b"", rng.randbytes(3000), hello("/noise"), hello("/noise") + b"\0\x20ab"))
     said = rng.choice((whole, whole, mutate(rng, [whole]))) + inside
-    await red.write(red.asking(rng.choice((1, 30)), hello(STOP) + said))
+    await attacker.write(attacker.request_frames(rng.choice((1, 30)), hello(STOP) + said))
 
 
-async def false_relay(red: WireRed, rng: random.Random) -> None:
+async def false_relay(attacker: WireAttacker, rng: random.Random) -> None:
     """Reservations with other peers' addresses and vouchers, long expired or endless."""
     place = pb.Reservation(
         expire=rng.choice((0, 1, (1 << 63), (1 << 64) - 1)),
-        addrs=_addresses(red, rng),
+        addrs=_addresses(attacker, rng),
         voucher=rng.randbytes(rng.choice((0, 200))),
     )
     status = rng.choice((pb.Status.OK, pb.Status.OK, pb.Status.ValueType(77)))
@@ -202,44 +212,46 @@ async def false_relay(red: WireRed, rng: random.Random) -> None:
         await stream.write(said)
         await trio.sleep(PATIENCE_S)
 
-    _serve(red.host, HOP, hop)
-    await red.meet(anew=True)
+    _serve(attacker.host, HOP, hop)
+    await attacker.meet(reconnect=True)
     await trio.sleep(rng.choice((0.2, 1.5)))  # the victim requests once a second
-    await stops(red, rng)
+    await stops(attacker, rng)
 
 
 # Over a circuit
 
 
-async def punches(red: WireRed, rng: random.Random) -> None:
+async def punches(attacker: WireAttacker, rng: random.Random) -> None:
     """Hole-punching messages over its own circuit: in any order, with any peer's addresses."""
-    RelayServer(red.host).serve()
-    _serve(red.second, DCUTR, lambda stream: _talk(red, rng, stream))
+    RelayServer(attacker.host).serve()
+    _serve(attacker.second, DCUTR, lambda stream: _talk(attacker, rng, stream))
     with trio.move_on_after(3 * PATIENCE_S):
-        await red.meet(anew=True)
-        red.second.abort(red.victim.peer_id)
-        await _until_reserved(red)
-        at = red.host.listen_addrs()[0]
-        await red.second.dial(f"{at}/p2p-circuit/p2p/{red.victim.peer_id}", timeout=2 * PATIENCE_S)
+        await attacker.meet(reconnect=True)
+        attacker.second.abort(attacker.victim.peer_id)
+        await _until_reserved(attacker)
+        at = attacker.host.listen_addrs()[0]
+        await attacker.second.dial(
+            f"{at}/p2p-circuit/p2p/{attacker.victim.peer_id}", timeout=2 * PATIENCE_S
+        )
         for _ in range(rng.choice((1, 12))):
-            said = [_punch(red, rng) for _ in range(rng.choice((1, 2, 3)))]
-            await red.pour(DCUTR, said, rng, red.second)
+            said = [_punch(attacker, rng) for _ in range(rng.choice((1, 2, 3)))]
+            await attacker.write_slowly(DCUTR, said, rng, attacker.second)
         await trio.sleep(2.2)  # until the victim initiates
 
 
-async def _until_reserved(red: WireRed) -> None:
-    node: Any = red.victim.node
-    await until(lambda: red.host.peer_id in node.peer.relays.relays)
+async def _until_reserved(attacker: WireAttacker) -> None:
+    node: Any = attacker.victim.node
+    await until(lambda: attacker.host.peer_id in node.peer.relays.relays)
 
 
-async def _talk(red: WireRed, rng: random.Random, stream: INetStream) -> None:
+async def _talk(attacker: WireAttacker, rng: random.Random, stream: INetStream) -> None:
     for _ in range(rng.choice((0, 1, 2))):
-        await stream.write(_punch(red, rng))
+        await stream.write(_punch(attacker, rng))
     await trio.sleep(PATIENCE_S)
 
 
-def _punch(red: WireRed, rng: random.Random) -> bytes:
+def _punch(attacker: WireAttacker, rng: random.Random) -> bytes:
     kinds: Sequence[Any] = (HolePunch.CONNECT, HolePunch.CONNECT, HolePunch.SYNC)
-    message = HolePunch(type=rng.choice(kinds), ObsAddrs=_addresses(red, rng))
+    message = HolePunch(type=rng.choice(kinds), ObsAddrs=_addresses(attacker, rng))
     whole: bytes = encode_varint_prefixed(message.SerializeToString())
     return rng.choice((whole, whole, mutate(rng, [whole]), b"\xff\xff\x7f"))

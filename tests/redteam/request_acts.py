@@ -18,7 +18,7 @@ from shoal_wire.rollout_codec import encode_query
 from shoal_wire.rollout_messages import ChunkQuery, Query, RecentQuery, SinceQuery, WholeQuery
 from shoal_wire.types import BatchId, PeerId
 from tests.fuzz.mutate import mutate
-from tests.redteam.peer import Red
+from tests.redteam.peer import AttackerPeer
 
 PROTOCOLS = (ROLLOUTS_PROTOCOL,) * 4 + (
     MANIFEST_PROTOCOL,
@@ -29,15 +29,15 @@ PROTOCOLS = (ROLLOUTS_PROTOCOL,) * 4 + (
 )
 
 
-def query(red: Red, rng: random.Random) -> bytes:
+def query(attacker: AttackerPeer, rng: random.Random) -> bytes:
     """Return a query for batches, sensible or not."""
-    honest = rng.choice(red.world.of_kind("honest")).peer_id
-    ids = [batch_id(message.data) for message in red.loot.messages][-40:]
+    honest = rng.choice(attacker.world.of_kind("honest")).peer_id
+    ids = [batch_id(message.data) for message in attacker.captured.messages][-40:]
     ids += [BatchId(rng.randbytes(32)) for _ in range(3)]
     high = rng.choice((0, 1, 99, (1 << 62) - 1))
     questions: list[Query] = [
         SinceQuery(
-            publisher=rng.choice((honest, red.peer_id, PeerId("x" * 200))),
+            publisher=rng.choice((honest, attacker.peer_id, PeerId("x" * 200))),
             after_sequence=high,
             max_batches=rng.choice((1, 512)),
         ),
@@ -53,10 +53,10 @@ def query(red: Red, rng: random.Random) -> bytes:
     return encode_query(rng.choice(questions))
 
 
-def request(red: Red, rng: random.Random, protocol: str) -> bytes:
+def request(attacker: AttackerPeer, rng: random.Random, protocol: str) -> bytes:
     """Return a request of that protocol: valid, damaged, or of another kind."""
     right = {
-        ROLLOUTS_PROTOCOL: lambda: query(red, rng),
+        ROLLOUTS_PROTOCOL: lambda: query(attacker, rng),
         PEERS_PROTOCOL: lambda: encode_peer_query(rng.sample(range(64), rng.choice((0, 1, 40)))),
     }.get(protocol, lambda: b"")()
     kind = rng.random()
@@ -69,27 +69,27 @@ def request(red: Red, rng: random.Random, protocol: str) -> bytes:
     return rng.randbytes(rng.choice((0, 1, 30, MAX_REQUEST_BYTES, MAX_REQUEST_BYTES + 1)))
 
 
-async def asks(red: Red, rng: random.Random) -> None:
+async def asks(attacker: AttackerPeer, rng: random.Random) -> None:
     """Send a few requests, one after the other."""
-    for target in red.targets(rng):
+    for target in attacker.targets(rng):
         for _ in range(rng.choice((1, 5))):
             protocol = rng.choice(PROTOCOLS)
-            await red.ask(target, protocol, request(red, rng, protocol))
+            await attacker.ask(target, protocol, request(attacker, rng, protocol))
 
 
-async def storms(red: Red, rng: random.Random) -> None:
+async def storms(attacker: AttackerPeer, rng: random.Random) -> None:
     """Send many requests of one protocol at once."""
     protocol = rng.choice(PROTOCOLS)
-    payload = request(red, rng, protocol)
-    for target in red.targets(rng):
+    payload = request(attacker, rng, protocol)
+    for target in attacker.targets(rng):
         for _ in range(rng.choice((10, 100))):
-            red.host.start_soon(red.ask, target, protocol, payload)
+            attacker.host.start_soon(attacker.ask, target, protocol, payload)
 
 
-async def halves(red: Red, rng: random.Random) -> None:
+async def halves(attacker: AttackerPeer, rng: random.Random) -> None:
     """Requests that never end: half a length, a length alone, a byte a second, or 4 GiB to come."""
     protocol = rng.choice(PROTOCOLS)
-    payload = request(red, rng, protocol)
+    payload = request(attacker, rng, protocol)
     length = len(payload).to_bytes(4, "big")
     kinds = (
         [length[:2]],
@@ -100,6 +100,6 @@ async def halves(red: Red, rng: random.Random) -> None:
         [length + payload],
     )
     pieces, wait_s = rng.choice(kinds), rng.choice((0.0, 0.5, 1.5))
-    for target in red.targets(rng):
+    for target in attacker.targets(rng):
         for _ in range(rng.choice((1, 8, 40))):
-            red.host.start_soon(red.pour, target, protocol, pieces, wait_s)
+            attacker.host.start_soon(attacker.write_slowly, target, protocol, pieces, wait_s)

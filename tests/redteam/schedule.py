@@ -19,10 +19,10 @@ from tests.redteam import (
     request_acts,
     restart_acts,
 )
-from tests.redteam.peer import Red
+from tests.redteam.peer import AttackerPeer
 
 S = TypeVar("S")
-Act = Callable[[Red, random.Random], Awaitable[None]]
+Act = Callable[[AttackerPeer, random.Random], Awaitable[None]]
 
 MODULES: tuple[ModuleType, ...] = (
     gossip_acts,
@@ -100,7 +100,7 @@ def schedule_of(seed: int) -> Schedule:
     )
 
 
-def least(steps: Sequence[S], fails: Callable[[Sequence[S]], bool]) -> list[S]:
+def minimal_steps(steps: Sequence[S], fails: Callable[[Sequence[S]], bool]) -> list[S]:
     """Return a minimal list of steps that still fails (delta debugging)."""
     left, parts = list(steps), 2
     while len(left) >= 2:

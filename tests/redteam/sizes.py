@@ -41,7 +41,7 @@ _LEAVES = (
 
 
 @dataclass(slots=True)
-class Held:
+class Container:
     """One container, with its path from the node."""
 
     entries: int = 0
@@ -49,9 +49,9 @@ class Held:
     """Bytes of the container and its content, without other containers."""
 
 
-def held_by(roots: Mapping[str, object]) -> dict[str, Held]:
+def measure_containers(roots: Mapping[str, object]) -> dict[str, Container]:
     """Return what is reachable from `roots`, by path; entries of like containers are summed."""
-    found: dict[str, Held] = {}
+    found: dict[str, Container] = {}
     seen: set[int] = set()
     todo = deque((name, root) for name, root in roots.items())
     while todo:
@@ -59,7 +59,7 @@ def held_by(roots: Mapping[str, object]) -> dict[str, Held]:
         if id(item) in seen:
             continue
         seen.add(id(item))
-        held = found.setdefault(place, Held())
+        held = found.setdefault(place, Container())
         held.num_bytes += sys.getsizeof(item, 64)
         if isinstance(item, _LEAVES):
             continue

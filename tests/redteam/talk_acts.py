@@ -23,7 +23,7 @@ from shoal_p2p.net.circuit import HOP, read_hop
 from shoal_p2p.net.private import ClearStream
 from shoal_p2p.net.streams import write_message
 from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
-from tests.redteam.wire_peer import PATIENCE_S, WireRed, frame, hello, opening
+from tests.redteam.wire_peer import PATIENCE_S, WireAttacker, frame, hello, opening
 from tests.support.network import port_of
 
 _ASKED = (IDENTIFY_ID, MANIFEST_PROTOCOL, PEERS_PROTOCOL)
@@ -45,22 +45,22 @@ def _talk(rng: random.Random) -> bytes:
     return rng.choice(kinds)
 
 
-async def slow_talk(red: WireRed, rng: random.Random) -> None:
+async def slow_talk(attacker: WireAttacker, rng: random.Random) -> None:
     """Negotiate protocols on many streams, all at once or by the byte."""
-    said, ids = _talk(rng), red.ids(rng.choice((1, 60)))
+    said, ids = _talk(rng), attacker.ids(rng.choice((1, 60)))
     if rng.random() < 0.5:
-        await red.write([opening(one, said) for one in ids])
+        await attacker.write([opening(one, said) for one in ids])
         return
-    await red.write([opening(one, b"") for one in ids])
+    await attacker.write([opening(one, b"") for one in ids])
     for at in range(12):
-        await red.write([frame(TYPE_DATA, 0, one, 1, said[at : at + 1]) for one in ids])
+        await attacker.write([frame(TYPE_DATA, 0, one, 1, said[at : at + 1]) for one in ids])
         await trio.sleep(rng.choice((0.0, 0.1)))
 
 
-async def half_closed(red: WireRed, rng: random.Random) -> None:
+async def half_closed(attacker: WireAttacker, rng: random.Random) -> None:
     """Requests on streams whose write side is closed, with more bytes, in any order."""
     body = hello(rng.choice(_ASKED)) + b"\0\0\0\0"
-    ids = red.ids(rng.choice((2, 50)))
+    ids = attacker.ids(rng.choice((2, 50)))
     late = [
         frame(TYPE_DATA, rng.choice((0, FLAG_FIN, FLAG_RST)), one, 4, b"late")
         if rng.random() < 0.5
@@ -70,41 +70,43 @@ async def half_closed(red: WireRed, rng: random.Random) -> None:
         for one in ids * 4
     ]
     rng.shuffle(late)
-    await red.write([opening(one, body, FLAG_FIN) for one in ids])
+    await attacker.write([opening(one, body, FLAG_FIN) for one in ids])
     await trio.sleep(rng.choice((0.0, 0.2)))
-    await red.write(late)
+    await attacker.write(late)
 
 
-async def half_upgraded(red: WireRed, rng: random.Random) -> None:
+async def half_upgraded(attacker: WireAttacker, rng: random.Random) -> None:
     """Connections that authenticate and then negotiate no muxer: silence, garbage, no end."""
     said = rng.choice((b"", _talk(rng), hello("/mplex/6.7.0", "/nothing"), hello()))
     async with trio.open_nursery() as nursery:
         for _ in range(rng.choice((1, 10))):
-            nursery.start_soon(_prove, red, said)
+            nursery.start_soon(_prove, attacker, said)
 
 
-async def _prove(red: WireRed, said: bytes) -> None:
-    library: Any = red.second.libp2p_host
+async def _prove(attacker: WireAttacker, said: bytes) -> None:
+    library: Any = attacker.second.libp2p_host
     with suppress(Exception), trio.move_on_after(PATIENCE_S):
-        tcp = await trio.open_tcp_stream("127.0.0.1", port_of(red.victim.node.member.host))  # type: ignore[arg-type]
+        tcp = await trio.open_tcp_stream("127.0.0.1", port_of(attacker.victim.node.member.host))  # type: ignore[arg-type]
         async with tcp:
             raw = RawConnection(ClearStream(TrioTCPStream(tcp)), True)
             upgrader = library.get_network().upgrader
-            secured = await upgrader.upgrade_security(raw, True, ID.from_base58(red.victim.peer_id))
+            secured = await upgrader.upgrade_security(
+                raw, True, ID.from_base58(attacker.victim.peer_id)
+            )
             for at in range(0, len(said), 500):
                 await secured.write(said[at : at + 500])
             await trio.sleep(PATIENCE_S)
 
 
-async def renewals(red: WireRed, rng: random.Random) -> None:
+async def renewals(attacker: WireAttacker, rng: random.Random) -> None:
     """Repeated relay reservations of two names in turn, with and without disconnecting."""
     ask = pb.HopMessage(type=pb.HopMessage.RESERVE)
     goes = rng.random() < 0.3
     with trio.move_on_after(3 * PATIENCE_S):
         for number in range(rng.choice((4, 60))):
-            host = (red.host, red.second)[number % 2]
-            await red.meet(host=host, anew=goes)
-            stream = await red.open(HOP, host)
+            host = (attacker.host, attacker.second)[number % 2]
+            await attacker.meet(host=host, reconnect=goes)
+            stream = await attacker.open(HOP, host)
             await write_message(stream, ask)
             await read_hop(stream)
             await (stream.close() if rng.random() < 0.5 else stream.reset())

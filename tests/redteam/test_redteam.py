@@ -2,7 +2,7 @@
 
 Whole nodes with the real gossip and the real request server over byte streams in memory, in virtual
 time (`tests/support/streamed_host.py`). Four attackers use a grammar of all messages
-(`schedule.ACTS`). The invariants are in `battle`. SHOAL_SIM_SEED=123 plays one schedule, and
+(`schedule.ACTS`). The invariants are in `attack_run`. SHOAL_SIM_SEED=123 plays one schedule, and
 SHOAL_REDTEAM_SCHEDULES is the number of schedules in the slow test. `python -m tests.redteam 123`
 plays one and, if it fails, reduces it to the steps that are needed.
 """
@@ -15,8 +15,8 @@ from dataclasses import replace
 import pytest
 
 from shoal_p2p.gossip.duplicate_tracker import DuplicateTracker
-from tests.redteam.battle import play
-from tests.redteam.schedule import ACTS, Schedule, Step, least, schedule_of
+from tests.redteam.attack_run import play
+from tests.redteam.schedule import ACTS, Schedule, Step, minimal_steps, schedule_of
 
 SEED = os.environ.get("SHOAL_SIM_SEED")
 NUM_LONG = int(os.environ.get("SHOAL_REDTEAM_SCHEDULES", "200"))
@@ -24,8 +24,8 @@ NUM_LONG = int(os.environ.get("SHOAL_REDTEAM_SCHEDULES", "200"))
 
 @pytest.mark.parametrize("seed", [int(SEED)] if SEED else [3064, 3175])
 def test_no_schedule_harms_honest_nodes(seed: int) -> None:
-    battle = play(schedule_of(seed))
-    assert sum(battle.done.values()) > len(battle.schedule.steps) // 2, "little was tried"
+    run = play(schedule_of(seed))
+    assert sum(run.done.values()) > len(run.schedule.steps) // 2, "little was tried"
 
 
 @pytest.mark.slow
@@ -61,4 +61,4 @@ def test_a_schedule_is_one_by_its_seed_and_stays_so_when_cut() -> None:
 def test_the_least_steps_are_found() -> None:
     steps = schedule_of(5).steps
     needed = {steps[2], steps[9]}
-    assert set(least(steps, lambda some: needed <= set(some))) == needed
+    assert set(minimal_steps(steps, lambda some: needed <= set(some))) == needed

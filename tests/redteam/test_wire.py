@@ -1,7 +1,7 @@
 """Whatever attackers do below the streams, one honest node stays intact, and so does its
 reputation.
 
-SHOAL_SIM_SEED=123 plays one attack, and SHOAL_REDTEAM_SKIRMISHES is the number of attacks in the
+SHOAL_SIM_SEED=123 plays one attack, and SHOAL_REDTEAM_ATTACKS is the number of attacks in the
 slow test. `python -m tests.redteam wire 123` plays one and, if it fails, reduces it to the steps
 that are needed.
 """
@@ -14,10 +14,16 @@ from pathlib import Path
 import pytest
 
 from shoal_p2p.net.windows import WindowedStream
-from tests.redteam.skirmish import WIRE_ACTS, Skirmish, WireStep, play_wire, skirmish_of
+from tests.redteam.wire_attack_run import (
+    WIRE_ACTS,
+    WireAttackRun,
+    WireStep,
+    draw_wire_attack,
+    play_wire,
+)
 
 SEED = os.environ.get("SHOAL_SIM_SEED")
-NUM_LONG = int(os.environ.get("SHOAL_REDTEAM_SKIRMISHES", "100"))
+NUM_LONG = int(os.environ.get("SHOAL_REDTEAM_ATTACKS", "100"))
 SLOW_ACTS = {"punches", "relayed_flood", "false_relay", "strangers_on_tcp"}
 SLOW_ACTS |= {"half_upgraded", "renewals"}
 """Acts that wait for the victim's periodic work, or for its deadlines."""
@@ -30,14 +36,14 @@ def _steps(*acts: str) -> tuple[WireStep, ...]:
 def test_no_frames_streams_or_words_of_itself_harm_an_honest_node(tmp_path: Path) -> None:
     quick = sorted(WIRE_ACTS.keys() - SLOW_ACTS)
     acts = [*quick, *["half_open"] * 3]  # once is within the bound on a connection's streams
-    skirmish = skirmish_of(int(SEED)) if SEED else Skirmish(seed=0, steps=_steps(*acts))
-    assert play_wire(tmp_path / "node", skirmish).total() >= len(skirmish.steps) // 2
+    attack = draw_wire_attack(int(SEED)) if SEED else WireAttackRun(seed=0, steps=_steps(*acts))
+    assert play_wire(tmp_path / "node", attack).total() >= len(attack.steps) // 2
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_no_skirmish_of_many_harms_an_honest_node(tmp_path: Path) -> None:
-    done = play_wire(tmp_path / "node", *map(skirmish_of, range(NUM_LONG)))
+def test_no_attack_of_many_harms_an_honest_node(tmp_path: Path) -> None:
+    done = play_wire(tmp_path / "node", *map(draw_wire_attack, range(NUM_LONG)))
     assert done.keys() == WIRE_ACTS.keys()
 
 
@@ -49,4 +55,4 @@ def test_streams_that_stay_half_open_are_found_out(
     with pytest.RaisesGroup(
         pytest.RaisesExc(AssertionError, match="streams on one connection"), flatten_subgroups=True
     ):
-        play_wire(tmp_path / "node", Skirmish(seed=0, steps=_steps(*["half_open"] * 4)))
+        play_wire(tmp_path / "node", WireAttackRun(seed=0, steps=_steps(*["half_open"] * 4)))

@@ -2,7 +2,7 @@
 
     a node, an honest neighbour ─▶ acts, sometimes a newcomer ─▶ attackers leave ─▶ checks
 
-`battle` simulates everything below streams. Here muxer, encryption, identify, circuits and hole
+`attack_run` simulates everything below streams. Here muxer, encryption, identify, circuits and hole
 punching are the real ones. Steps and random choices come from a seed, their timing from the
 machine.
 """
@@ -27,12 +27,12 @@ from shoal_wire.limits import MANIFEST_PROTOCOL, MAX_MANIFEST_BYTES
 from tests.redteam import frame_acts, reach_acts, talk_acts
 from tests.redteam.faults import faults
 from tests.redteam.schedule import public_coroutines
-from tests.redteam.sizes import held_by
-from tests.redteam.wire_peer import WireRed, open_reds
+from tests.redteam.sizes import measure_containers
+from tests.redteam.wire_peer import WireAttacker, open_attackers
 from tests.support.nodes import open_test_host, until
 from tests.support.victim import Attacker, Victim, open_hostile, still_works
 
-WireAct = Callable[[WireRed, random.Random], Awaitable[None]]
+WireAct = Callable[[WireAttacker, random.Random], Awaitable[None]]
 
 WIRE_ACTS: Mapping[str, WireAct] = {
     name: act
@@ -62,14 +62,14 @@ class WireStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Skirmish:
+class WireAttackRun:
     """The attack of one run."""
 
     seed: int
     steps: tuple[WireStep, ...]
 
 
-def skirmish_of(seed: int, *, num_steps: int | None = None) -> Skirmish:
+def draw_wire_attack(seed: int, *, num_steps: int | None = None) -> WireAttackRun:
     """Draw one: few acts often, or all of them."""
     rng = random.Random(f"skirmish {seed}")
     names = sorted(WIRE_ACTS)
@@ -78,7 +78,7 @@ def skirmish_of(seed: int, *, num_steps: int | None = None) -> Skirmish:
         WireStep(who=rng.randrange(NUM_REDS), act=rng.choice(kinds), seed=rng.getrandbits(32))
         for _ in range(num_steps or rng.choice((4, 8, 16)))
     )
-    return Skirmish(seed=seed, steps=steps)
+    return WireAttackRun(seed=seed, steps=steps)
 
 
 def is_fault(record: logging.LogRecord) -> bool:
@@ -89,18 +89,18 @@ def is_fault(record: logging.LogRecord) -> bool:
 
 
 @dataclass(slots=True)
-class _Fight:
+class _WireRun:
     victim: Victim
-    skirmish: Skirmish
+    attack: WireAttackRun
     honest: Attacker
     done: Counter[str]
     lured: Counter[str] = field(default_factory=Counter)
 
-    async def acts(self, reds: list[WireRed]) -> None:
-        for step in self.skirmish.steps:
+    async def acts(self, attackers: list[WireAttacker]) -> None:
+        for step in self.attack.steps:
             with suppress(Exception), trio.move_on_after(_ACT_S):
-                await reds[step.who].settle()
-                await WIRE_ACTS[step.act](reds[step.who], random.Random(step.seed))
+                await attackers[step.who].ensure_connection()
+                await WIRE_ACTS[step.act](attackers[step.who], random.Random(step.seed))
                 self.done[step.act] += 1
             await self._check()
 
@@ -109,7 +109,7 @@ class _Fight:
         while True:
             await trio.sleep(1.0)
             tries = [await self._is_served() for _ in range(2)]
-            assert any(tries), f"[seed {self.skirmish.seed}] a newcomer gets no reply"
+            assert any(tries), f"[seed {self.attack.seed}] a newcomer gets no reply"
 
     async def _is_served(self) -> bool:
         async with open_test_host() as guest:
@@ -126,7 +126,7 @@ class _Fight:
         return False
 
     async def _check(self) -> None:
-        victim, said = self.victim, f"[seed {self.skirmish.seed}]"
+        victim, said = self.victim, f"[seed {self.attack.seed}]"
         assert victim.score(self.honest.peer_id) == 0.0, f"{said} an honest neighbour is blamed"
         assert victim.node.member.host.is_connected(self.honest.peer_id), f"{said} and disconnected"
         streams, held = await trio.to_thread.run_sync(victim.call, partial(_load, victim))
@@ -142,7 +142,7 @@ async def _load(victim: Victim) -> tuple[int, int]:
     connections = inner.get_network().get_connections()
     streams = max((len(one.muxed_conn.streams) for one in connections), default=0)
     muxed = [one.muxed_conn for one in connections]
-    held = held_by({"node": victim.node, "connections": muxed})
+    held = measure_containers({"node": victim.node, "connections": muxed})
     return streams, sum(one.num_bytes for one in held.values())
 
 
@@ -152,7 +152,7 @@ async def _num_tasks() -> int:
 
 
 @asynccontextmanager
-async def _lures(fight: _Fight) -> AsyncIterator[list[str]]:
+async def _lures(fight: _WireRun) -> AsyncIterator[list[str]]:
     """Listen as third parties and count connections, except those of the attackers themselves.
 
     The first address is told to the victim, the others to whoever trusts an attacker.
@@ -173,19 +173,19 @@ async def _lures(fight: _Fight) -> AsyncIterator[list[str]]:
         nursery.cancel_scope.cancel()
 
 
-async def fight(victim: Victim, skirmish: Skirmish) -> Counter[str]:
+async def fight(victim: Victim, attack: WireAttackRun) -> Counter[str]:
     """Play one; return the completed acts. Raises AssertionError."""
     victim.longest_pause_s = 0.0
     async with open_hostile(victim) as honest:
         before = await trio.to_thread.run_sync(victim.call, _num_tasks)
-        run = _Fight(victim, skirmish, honest, Counter())
+        run = _WireRun(victim, attack, honest, Counter())
         async with (
             _lures(run) as lures,
-            open_reds(victim, *lures) as reds,
+            open_attackers(victim, *lures) as attackers,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(run.visits)
-            await run.acts(reds)
+            await run.acts(attackers)
             nursery.cancel_scope.cancel()
         host = victim.node.member.host
         await until(lambda: host.connected_peers() == {honest.peer_id})
@@ -206,7 +206,7 @@ async def _until_few_tasks(victim: Victim, most: int) -> None:
     assert left <= most, f"{left} tasks are left, of {most}"
 
 
-def play_wire(folder: Path, *skirmishes: Skirmish) -> Counter[str]:
+def play_wire(folder: Path, *attacks: WireAttackRun) -> Counter[str]:
     """Play several, one after the other, against one node. Raises AssertionError."""
     done: Counter[str] = Counter()
     with Victim(folder, relay=True, relay_client="on") as victim:
@@ -216,7 +216,7 @@ def play_wire(folder: Path, *skirmishes: Skirmish) -> Counter[str]:
             return record.thread == thread and is_fault(record)
 
         with faults(["shoal_p2p"], logging.DEBUG, is_victims) as found:
-            for skirmish in skirmishes:
-                done += trio.run(fight, victim, skirmish)
-                assert not found, f"[seed {skirmish.seed}] {found[:3]}"
+            for attack in attacks:
+                done += trio.run(fight, victim, attack)
+                assert not found, f"[seed {attack.seed}] {found[:3]}"
     return done

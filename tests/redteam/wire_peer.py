@@ -42,7 +42,7 @@ def hello(*protocols: str) -> bytes:
     return b"".join(bytes([len(line)]) + line for line in lines)
 
 
-class WireRed:
+class WireAttacker:
     """One attacker. `lure` is a third party's address to report to the victim, and `invited_to`
     another one for invitations; no node may dial them often."""
 
@@ -60,10 +60,10 @@ class WireRed:
         """The victim's peer id, in the library's type."""
         return ID.from_base58(self.victim.peer_id)
 
-    async def meet(self, *, anew: bool = False, host: Libp2pHost | None = None) -> None:
-        """Connect; replace the connection if `anew`."""
+    async def meet(self, *, reconnect: bool = False, host: Libp2pHost | None = None) -> None:
+        """Connect; replace the connection if `reconnect`."""
         host = host or self.host
-        if anew:
+        if reconnect:
             host.abort(self.victim.peer_id)
             theirs = self.victim.node.member.host
             with trio.move_on_after(PATIENCE_S):
@@ -71,13 +71,13 @@ class WireRed:
                 await until(lambda: not theirs.is_connected(host.peer_id))
         await host.dial(self.victim.address, timeout=DIAL_S)
 
-    async def settle(self) -> None:
+    async def ensure_connection(self) -> None:
         """Ensure a live connection: the last one may be closed without this side knowing."""
         try:
             await self.meet()
             await self.host.ping(self.victim.peer_id, timeout=1.0)
         except (DialError, RequestError, BaseLibp2pError):
-            await self.meet(anew=True)
+            await self.meet(reconnect=True)
 
     async def muxed(self) -> Any:
         """Return its end of the connection."""
@@ -105,7 +105,7 @@ class WireRed:
         start, self._next_id = self._next_id, self._next_id + 2 * count
         return list(range(start, start + 2 * count, 2))
 
-    def asking(self, count: int, body: bytes, flags: int = 0) -> list[bytes]:
+    def request_frames(self, count: int, body: bytes, flags: int = 0) -> list[bytes]:
         """Return frames that each open a stream with `body`."""
         return [opening(stream_id, body, flags) for stream_id in self.ids(count)]
 
@@ -115,7 +115,7 @@ class WireRed:
         stream: INetStream = await library.new_stream(self.target, [TProtocol(protocol)])
         return stream
 
-    async def pour(
+    async def write_slowly(
         self, protocol: str, pieces: Iterable[bytes], rng: random.Random, host: Any = None
     ) -> None:
         """Write pieces on a stream, and leave it open, close it, or reset it."""
@@ -131,7 +131,9 @@ class WireRed:
 
 
 @asynccontextmanager
-async def open_reds(victim: Victim, lure: str, *invited_to: str) -> AsyncIterator[list[WireRed]]:
+async def open_attackers(
+    victim: Victim, lure: str, *invited_to: str
+) -> AsyncIterator[list[WireAttacker]]:
     """Run one attacker for each address that invitations should contain."""
     if not invited_to:
         yield []
@@ -139,8 +141,8 @@ async def open_reds(victim: Victim, lure: str, *invited_to: str) -> AsyncIterato
     async with (
         open_test_host() as host,
         open_test_host() as second,
-        open_reds(victim, lure, *invited_to[1:]) as others,
+        open_attackers(victim, lure, *invited_to[1:]) as others,
     ):
         with suppress(Exception):
             await host.dial(victim.address)
-        yield [WireRed(host, second, victim, lure, invited_to[0]), *others]
+        yield [WireAttacker(host, second, victim, lure, invited_to[0]), *others]

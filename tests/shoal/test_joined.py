@@ -18,7 +18,7 @@ from shoal.__main__ import main
 from shoal_p2p.net.swarm_key import format_swarm_key, load_swarm_key
 from shoal_wire.invite import decode_invite, encode_invite
 from tests.shoal.test_invitations import SAMPLE
-from tests.support.processes import LOOPBACK, Stage, wait_for
+from tests.support.processes import LOOPBACK, ProcessManager, wait_for
 
 pytestmark = [
     pytest.mark.timeout(180),
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 KEY = bytes(range(1, 33))
 
 
-def private_line(stage: Stage, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+def private_line(stage: ProcessManager, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
     """Return the invitation to a private swarm that is met here, as `shoal invite` prints it."""
     (folder / "kept.key").write_text(format_swarm_key(KEY))
     boot = stage.bootstrap("boot", "--swarm-key", str(folder / "kept.key"))
@@ -70,7 +70,7 @@ def has_nothing_of(line: str) -> Callable[[bytes], bool]:
 
 
 def test_no_process_of_a_joined_node_has_the_key_in_its_arguments_or_environment(
-    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stage: ProcessManager, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = private_line(stage, tmp_path, capsys)
     assert decode_invite(line).swarm_key == KEY

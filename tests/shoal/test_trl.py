@@ -27,7 +27,7 @@ from shoal_wire.types import FinishReason, RolloutGroup
 from tests.policy import training_cases as case
 from tests.support import factories as make
 from tests.support.local_node import NodeThread
-from tests.support.processes import LOOPBACK, Stage, wait_for
+from tests.support.processes import LOOPBACK, ProcessManager, wait_for
 
 SIZE, STEPS = 4, 4
 PAGE = Path(__file__).resolve().parents[2] / "docs/python-api.md"
@@ -53,7 +53,7 @@ def test_the_page_s_example_is_short(module: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_trl_trains_beside_a_node(stage: Stage, tmp_path: Path) -> None:
+def test_trl_trains_beside_a_node(stage: ProcessManager, tmp_path: Path) -> None:
     node = stage.node(
         "one", "--model", "tiny", "--local", "4", "--completions", "6", "--round-seconds", "0.2"
     )

@@ -25,7 +25,7 @@ from shoal.trl_async import AsyncRollouts, _Taken
 from shoal_policy.model.loading import Policy, load_policy
 from shoal_policy.serving import text_reply
 from shoal_policy.tiny import embedded_folder
-from tests.support.processes import LOOPBACK, Stage, wait_for
+from tests.support.processes import LOOPBACK, ProcessManager, wait_for
 from tests.support.servers import open_server
 
 STEPS, SIZE = 6, 4
@@ -111,7 +111,7 @@ class Seen(_Taken):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_trl_trains_asynchronously_beside_a_node(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage: ProcessManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asynchronous: Any = importlib.import_module("trl.experimental.async_grpo")
     packing: Any = importlib.import_module("trl.experimental.async_grpo.packing")

@@ -1,1 +1,1 @@
-"""What tests share: nodes, peers and swarms to test with, and what attacks them."""
+"""Shared test helpers: nodes, peers, swarms, and their attackers."""

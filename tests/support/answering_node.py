@@ -1,4 +1,4 @@
-"""A node's socket that answers views from a dictionary, and can go away and come back."""
+"""A node's socket that answers views from a dictionary, and can be stopped and restarted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.servers import open_listener
 
 @contextlib.contextmanager
 def answering_node(data_dir: Path, answers: Mapping[str, Any]) -> Iterator[None]:
-    """Serve any number of connections until the end, which closes them; `answers` may change."""
+    """Serve any number of connections, which are closed at the end; `answers` may change."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(data_dir / SOCKET_NAME))
     listener.listen()

@@ -1,4 +1,4 @@
-"""Fail when the checked-in protobuf modules are not what the sources generate (`make check`)."""
+"""Fails if the checked-in protobuf modules differ from generated ones (`make check`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node writes into its data directory, read without shoal."""
+"""Reads a node's data directory without shoal."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from typing import Any
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Return the whole lines of ``metrics.jsonl``; a kill may leave a torn last one."""
+    """Return the complete lines of ``metrics.jsonl``; a kill may leave a partial last one."""
     lines = (path / "metrics.jsonl").read_text().split("\n")[:-1]
     return [json.loads(line) for line in lines]

@@ -1,5 +1,4 @@
-"""Nodes that gossip and fetch, for tests: whole ones, but that they look for nobody and their task
-worker answers at once.
+"""Whole nodes that gossip and fetch, without discovery, and with an instant task worker.
 
 async with open_exchange(tmp_path, 3) as nodes:
     await nodes[1].meet(nodes[0])
@@ -46,7 +45,7 @@ from tests.support.peers import quiet_settings, run_peer
 
 _keys = itertools.count(1)
 _GROUP_BYTES = 19_200
-"""What 8000 characters of `noise` take on the wire."""
+"""Bytes on the wire of 8000 characters of `noise`."""
 
 QUICK = ExchangeSettings(
     gaps=GapLimits(grace_seconds=0.2, retry_seconds=0.3),
@@ -59,19 +58,19 @@ NO_BACKFILL = replace(QUICK, backfill=BackfillSettings(first_jitter_seconds=3600
 
 
 def noise(num_chars: int, seed: int = 0) -> str:
-    """Return text that hardly compresses: about two bytes a character on the wire."""
+    """Return text that hardly compresses: about two bytes per character on the wire."""
     rng = random.Random(seed)
     return "".join(chr(rng.randrange(0x800, 0xD800)) for _ in range(num_chars))
 
 
 def big_groups(first: int, num_bytes: int) -> list[RolloutGroup]:
-    """Return groups, from task `first` on, that take about `num_bytes` on the wire."""
+    """Return groups, starting with task `first`, of about `num_bytes` on the wire."""
     count = max(1, round(num_bytes / _GROUP_BYTES))
     return [make.group(first + i, (noise(8000, seed=first + i), "7")) for i in range(count)]
 
 
 class _Network(Libp2pNetwork):
-    """The real network, with an ear that can be stopped and a record of every verdict."""
+    """The real network, with reception that can be switched off, and a record of every verdict."""
 
     def __init__(self, identity: Identity, settings: HostSettings) -> None:
         super().__init__(identity, settings)
@@ -79,7 +78,7 @@ class _Network(Libp2pNetwork):
         self.verdicts: list[tuple[PeerId, PeerId | None, Verdict]] = []
 
     def gossip(self, watch: Any, settings: GossipSettings, numbers: SequenceNumbers) -> Gossip:
-        """Gossip whose validators hear nothing while this is deaf."""
+        """Gossip whose validators receive nothing while this is deaf."""
         judge = watch.on_verdict
 
         def record(forwarder: PeerId, author: PeerId | None, judged: Verdict) -> None:
@@ -106,7 +105,7 @@ class _Network(Libp2pNetwork):
 
 
 class ExchangeNode:
-    """One running node, with what tests do to it."""
+    """One running node, with operations for tests."""
 
     def __init__(self, live: NodeComponents) -> None:
         self.live = live
@@ -117,7 +116,7 @@ class ExchangeNode:
 
     @property
     def deaf(self) -> bool:
-        """Whether what is gossiped gets lost on its way to this node."""
+        """True if gossip to this node is lost."""
         return self.network.deaf
 
     @deaf.setter
@@ -126,7 +125,7 @@ class ExchangeNode:
 
     @property
     def verdicts(self) -> list[tuple[PeerId, PeerId | None, Verdict]]:
-        """Every verdict: forwarder, author, judgement."""
+        """Every verdict: forwarder, author, verdict."""
         return self.network.verdicts
 
     @property
@@ -145,7 +144,7 @@ class ExchangeNode:
         return self.host.listen_addrs()[0]
 
     async def meet(self, *others: ExchangeNode) -> None:
-        """Connect, and wait until each is in the other's mesh on every topic."""
+        """Connect, and wait until both are in each other's mesh on every topic."""
         for other in others:
             await self.host.dial(other.address)
         for other in others:
@@ -156,7 +155,7 @@ class ExchangeNode:
         return any(m.peer_id == other.peer_id for m in self.gossip.mesh().get(topic, ()))
 
     async def share(self, *groups: int | RolloutGroup) -> SignedBatch:
-        """Publish a batch with these groups, or a group for each of these tasks."""
+        """Publish a batch with these groups, or with one group for each of these tasks."""
         made = [make.group(g) if isinstance(g, int) else g for g in groups]
         request = make.publish(made, key=b"e%d" % next(_keys))
         own = await self.outbox.accept(request)
@@ -165,7 +164,7 @@ class ExchangeNode:
         return own.signed
 
     async def store_batch(self, envelope: bytes) -> None:
-        """Have another's batch as if it had come long ago: nobody is told."""
+        """Store another node's batch as if it had arrived long ago, without announcing it."""
         from shoal_p2p.intake.validation import reopen_batch
 
         signed = reopen_batch(envelope, max_bytes=self.manifest.rules.max_batch_bytes)
@@ -174,16 +173,16 @@ class ExchangeNode:
         await self.pool.write_all()
 
     def heard(self) -> set[int]:
-        """Return the tasks of others' groups that have entered the buffer."""
+        """Return the tasks of external groups that have entered the buffer."""
         first = make.coordinates_at(0).seed
         return {entry.group.group.task.seed - first for entry in self.buffer.residents()}
 
     def counts(self) -> Any:
-        """Return what `shoal debug fetch` shows, as JSON values."""
+        """Return the output of `shoal debug fetch`, as JSON values."""
         return to_json(self.exchange.view())
 
     def blamed(self, peer: PeerId) -> list[Reason]:
-        """Return why `peer` was rejected, as signer or as the only one at fault."""
+        """Return why `peer` was rejected, as publisher or as the only one responsible."""
         return [
             judged.reason
             for _, signer, judged in self.verdicts
@@ -192,7 +191,7 @@ class ExchangeNode:
 
 
 def _tuning(settings: ExchangeSettings, of: Settings) -> Limits:
-    """Nobody is looked for: who is connected to whom is the test's to say."""
+    """Peer discovery is off: the test decides who is connected."""
     return replace(
         Limits.of(of),
         exchange=settings,
@@ -209,7 +208,7 @@ async def open_node(
     identity: Identity | None = None,
     settings: ExchangeSettings = QUICK,
 ) -> AsyncIterator[ExchangeNode]:
-    """Run one node over `data_dir`; leaving is as sudden as a kill."""
+    """Run one node over `data_dir`; leaving the context is as sudden as a kill."""
     await trio.Path(data_dir).mkdir(exist_ok=True)
     save_manifest(data_dir, manifest)
     of = quiet_settings(

@@ -1,11 +1,10 @@
-"""Swarms, groups, batches and envelopes for tests; valid unless a test asks otherwise.
+"""Swarms, groups, batches and envelopes for tests, valid unless a test changes them.
 
     peer = Author()
     raw = peer.envelope(peer.batch([group(1), group(2)]))
 
-Questions come from `InstantWorker` (of `tests.support.doubles`: instant,
-steerable) or from `real_worker` (the sandboxed process that the node uses, one for the whole test
-session).
+Questions come from `InstantWorker` of `tests.support.doubles` (instant and controllable), or from
+`real_worker` (the node's sandboxed process, one for the whole test session).
 """
 
 from __future__ import annotations
@@ -74,12 +73,12 @@ def swarm(name: str = "test swarm", **rules: object) -> Manifest:
 
 
 def context(manifest: Manifest, me: PeerId) -> ValidationContext:
-    """Return what a node `me` of this swarm judges batches against."""
+    """Return the validation context of a node `me` in this swarm."""
     return ValidationContext(rules=batch_rules(manifest), me=me)
 
 
 def batch_rules(manifest: Manifest) -> BatchRules:
-    """Return a manifest's rules, ready to check batches."""
+    """Return a manifest's rules for checking batches."""
     return rules_of(manifest)
 
 
@@ -89,14 +88,14 @@ def coordinates_at(number: int) -> TaskCoordinates:
 
 
 def task(number: int = 0, *, question: str | None = None, **changes: object) -> Task:
-    """Return task `number`; its question is the fake one unless given."""
+    """Return task `number`; its question is the fake one by default."""
     at = coordinates_at(number)
     made = task_of(GCD, at.seed, question or fake_question(at))
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
 def task_of(spec: FamilySpec, seed: int, question: str) -> Task:
-    """Return the task of a family's seed as its publisher names it, with the question it has."""
+    """Return the task of a family's seed with its real question, as its publisher sends it."""
     return make_task(coordinates(spec, seed), question, spec)
 
 
@@ -109,7 +108,7 @@ def completion(text: str = "7", **changes: object) -> Completion:
 def group(
     number: int = 0, texts: Sequence[str] = ("7", "8"), *, of: Task | None = None
 ) -> RolloutGroup:
-    """Return answers to task `number`."""
+    """Return completions of task `number`."""
     return RolloutGroup(
         task=of or task(number), completions=tuple(completion(text) for text in texts)
     )
@@ -118,7 +117,7 @@ def group(
 def publish(
     groups: Sequence[RolloutGroup] | None = None, *, key: bytes = b"key", round: int = 1
 ) -> m.Publish:
-    """Return a trainer's request to share `groups`."""
+    """Return a trainer's request to publish `groups`."""
     return m.Publish(
         client_key=key,
         round=round,
@@ -129,7 +128,7 @@ def publish(
 
 
 def equivocation(first: SignedBatch, second: SignedBatch) -> Equivocation:
-    """Return the accusation that a publisher signed both under one number."""
+    """Return the proof that a publisher signed both under one sequence number."""
     return Equivocation(
         publisher=first.publisher,
         sequence=first.batch.sequence,
@@ -140,7 +139,7 @@ def equivocation(first: SignedBatch, second: SignedBatch) -> Equivocation:
 
 @dataclass
 class Author:
-    """Somebody who signs batches."""
+    """A publisher with a key."""
 
     manifest: Manifest = field(default_factory=swarm)
     identity: Identity = field(default_factory=fresh_identity)
@@ -205,35 +204,35 @@ class Author:
         )
 
     def sign(self, *groups: int | RolloutGroup, **changes: object) -> SignedBatch:
-        """Return a signed batch with these groups, or a group for each of these tasks."""
+        """Return a signed batch with these groups, or with one group for each of these tasks."""
         made = [group(g) if isinstance(g, int) else g for g in groups]
         return self.signed(self.batch(made, **changes))
 
 
 class SharedWorker:
-    """The session's task worker in the place of a node's own, which takes seconds to start."""
+    """The session's task worker in place of a node's own, which takes seconds to start."""
 
     report = None
 
     async def run(self, *, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
-        """Be there until cancelled."""
+        """Run until cancelled."""
         real_worker()
         task_status.started()
         await trio.sleep_forever()
 
     async def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:
-        """Return one digest a task."""
+        """Return one digest per task."""
         return await self._ask(lambda worker: worker.question_digests(tasks))
 
     def known_digests(self, _tasks: Sequence[TaskCoordinates]) -> None:
-        """Remember nothing."""
+        """Return None: nothing is cached."""
 
     async def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
-        """Return one question a task."""
+        """Return one question per task."""
         return await self._ask(lambda worker: worker.questions(tasks))
 
     async def items(self, tasks: Sequence[TaskCoordinates]) -> list[TaskItem]:
-        """Return one question and its answer a task."""
+        """Return one question and its answer per task."""
         return await self._ask(lambda worker: worker.items(tasks))
 
     async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
@@ -241,16 +240,16 @@ class SharedWorker:
         return await self._ask(lambda worker: worker.draw_for_judge(rng))
 
     async def play(self, requests: Sequence[PlayRequest]) -> list[Play]:
-        """Return environments' answers to the beginnings of games."""
+        """Return environments' replies to the beginnings of games."""
         return await self._ask(lambda worker: worker.play(requests))
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
-        """Return one result a request."""
+        """Return one result per request."""
         return await self._ask(lambda worker: worker.score(requests))
 
     async def _ask(self, question: Callable[[client_sync.SyncTaskWorker], T]) -> T:
         def ask() -> T:
-            with _worker_lock:  # it serves one thread at a time
+            with _worker_lock:  # the worker serves one thread at a time
                 return question(real_worker())
 
         return await trio.to_thread.run_sync(ask)

@@ -1,4 +1,4 @@
-"""A peer that answers `/shoal/rollouts/1` with whatever a test likes.
+"""A peer that answers `/shoal/rollouts/1` as a test defines.
 
 async with open_three(tmp_path) as (victim, honest, false):
     false.gives([envelope], listed)
@@ -31,11 +31,11 @@ from tests.support.nodes import LOOPBACK, running, until
 from tests.support.rollout_answers import answer_from
 
 Answerer = Callable[[Query], Answer | bytes | None]
-"""Returns the answer to a request: bytes go out as they are, None never comes."""
+"""Returns the reply to a request: bytes are sent unchanged, and for None no reply is sent."""
 
 
 class FalseProvider:
-    """A gossiping peer with an identity, batches of its own, and answers of the test's making."""
+    """A gossiping peer with an identity, its own batches, and replies defined by the test."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
@@ -53,11 +53,11 @@ class FalseProvider:
 
     @property
     def topic(self) -> str:
-        """Where it publishes."""
+        """The topic on which it publishes."""
         return self.manifest.topic(self.manifest.shard_of(self.peer_id))
 
     async def listen(self) -> None:
-        """Be subscribed, as a peer in the mesh is."""
+        """Subscribe, as a peer in the mesh does."""
 
         async def accept(_data: bytes, _author: PeerId, _forwarder: PeerId) -> Verdict:
             return ACCEPT
@@ -66,7 +66,7 @@ class FalseProvider:
             await self.gossip.subscribe(topic, accept)
 
     async def meet(self, address: str, peer_id: PeerId) -> None:
-        """Connect to a node and get into its mesh."""
+        """Connect to a node and join its mesh."""
         await self.host.dial(address)
         await until(
             lambda: any(m.peer_id == peer_id for m in self.gossip.mesh().get(self.topic, ()))
@@ -89,12 +89,12 @@ class FalseProvider:
         )
 
     def gives(self, envelopes: Sequence[bytes], listed: Sequence[BatchRef] = ()) -> None:
-        """List these batches to whoever asks, and give these envelopes."""
+        """List these batches to every requester, and return these envelopes."""
         held = {batch_id(envelope): envelope for envelope in envelopes}
         self.answer(lambda query: answer_from(query, held, listed))
 
     def announcement(self, envelope: bytes, **changes: object) -> bytes:
-        """Return an announcement of `envelope` under the author's next number."""
+        """Return an announcement of `envelope` under the author's next sequence number."""
         self.author.sequence += 1
         self.author.now_ms = wall_ms()
         return self.author.announcement(envelope, **changes)
@@ -117,7 +117,7 @@ async def open_false_provider(manifest: Manifest) -> AsyncIterator[FalseProvider
 async def open_three(
     folder: Path, settings: ExchangeSettings = NO_BACKFILL
 ) -> AsyncIterator[tuple[ExchangeNode, ExchangeNode, FalseProvider]]:
-    """Run a node under test, an honest node and a false provider; nobody is connected yet."""
+    """Run a node under test, an honest node and a false provider, not yet connected."""
     manifest = make.swarm(max_batch_bytes=4 << 20)
     async with (
         open_node(folder / "victim", manifest, settings=settings) as victim,

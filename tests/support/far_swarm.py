@@ -1,9 +1,9 @@
-"""A trainer's choice among near and distant publishers: the real buffer, standings and strategy.
+"""A trainer's choice among near and distant publishers, with the real buffer, weights and strategy.
 
-Near publishers are connected to this node, each by a network of its own. Distant ones are not: near
-ones forward what they publish. One machine publishes right answers under any number of names, and
-is connected to this node, or hides behind near publishers. Only rewards are made up. A round is a
-virtual second.
+Near publishers are connected to this node, each from its own network. Distant ones are not
+connected: near ones forward their batches. One machine publishes correct groups under any number of
+names, either connected to this node or through near publishers. Only rewards are simulated. A round
+is a virtual second.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.support import factories as make
 DEFAULT = parse_strategy("positive+balance")
 LOCAL, EXTERNAL, OVERSAMPLE, ANSWERS, FAMILIES = 4, 8, 8, 8, 6
 GROUPS_A_ROUND = 4
-"""Groups that an honest publisher publishes in a round."""
+"""Groups that an honest publisher publishes per round."""
 HOLDER = "trainer"
 _LIMITS = BufferLimits(
     max_groups=4096,
@@ -37,7 +37,7 @@ _LIMITS = BufferLimits(
     max_bytes_per_publisher=1 << 28,
 )
 _RIGHT = (1, 1, 1, 2, 2, 3, 4)
-"""Right answers of an honest group that has signal."""
+"""Correct completions in an honest group with signal."""
 _GROUPS = tuple(
     RolloutGroup(task=make.task(family=f"family{n}"), completions=()) for n in range(FAMILIES)
 )
@@ -49,18 +49,18 @@ class Scene:
 
     near: int = 8
     near_publish: bool = True
-    """False if near ones only forward, as bootstraps do."""
+    """False if near publishers only forward, as bootstrap peers do."""
     far: int = 40
     is_met: bool = True
-    """True if this node has once been connected to the distant publishers."""
+    """True if this node was once connected to the distant publishers."""
     names: int = 200
-    """Names of the machine; 0 where there is none."""
+    """Names of the machine; 0 without one."""
     behind: int = 8
-    """Near publishers that forward its groups; 0 if it is connected to this node itself."""
+    """Near publishers that forward its groups; 0 if it is connected to this node."""
     groups: int = 20
-    """Groups that it publishes in a round."""
+    """Groups that it publishes per round."""
     useful: float = 0.5
-    """Share of an honest publisher's groups that have signal. The machine's always have."""
+    """Fraction of an honest publisher's groups with signal. The machine's all have signal."""
 
 
 def _signal(num_right: int) -> float:
@@ -82,26 +82,26 @@ class FarSwarm:
         self._right: dict[GroupId, int] = {}
         self._numbers = itertools.count()
         self.draws, self.signal = Counter[str](), dict.fromkeys(("near", "far", "machine"), 0.0)
-        """What each kind of publisher gave."""
+        """Signal by kind of publisher."""
 
     @property
     def total(self) -> float:
-        """The signal of all."""
+        """The total signal."""
         return sum(self.signal.values())
 
     def share(self, kind: str) -> float:
-        """Return a kind's part of the signal, 0 to 1."""
+        """Return a kind's fraction of the signal, 0 to 1."""
         return self.signal[kind] / self.total
 
     def play(self, rounds: int) -> FarSwarm:
-        """Publish and train for so many rounds."""
+        """Publish and train for this many rounds."""
         for now in range(rounds):
             self._publish(float(now))
             self._round(float(now))
         return self
 
     def _publish(self, now: float) -> None:
-        """Let each publish what it does in a round, in an order by chance."""
+        """Publish one round of every publisher, in random order."""
         scene, rng = self._scene, self._rng
         num_near = scene.near if scene.near_publish else 0
         honest = [("near", n, n) for n in range(num_near) for _ in range(GROUPS_A_ROUND)]
@@ -216,7 +216,7 @@ def kind_of(publisher: PeerId) -> str:
 
 
 def candidate_of(entry: BufferEntry, signal: float) -> Candidate:
-    """Return what the choice sees of a group."""
+    """Return the fields of a group that the choice uses."""
     return Candidate(family=entry.group.group.task.family, signal=signal, network=entry.network)
 
 

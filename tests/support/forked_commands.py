@@ -1,12 +1,12 @@
-"""Runs `shoal` commands from standard input, each in a fork, which saves them the imports.
+"""Runs `shoal` commands from standard input, each in a fork, which saves their imports.
 
     python -m tests.support.forked_commands SECONDS MODULE…
         {"argv", "env", "files": {name: hex}, "torchless"} a line ─▶ {"code", "out", "err"} a line
 
-A command has a folder of its own, no standard input and SECONDS; then it is killed, and its code is
-null. The forks have the modules besides. With `torchless`, one that imports torch ends with
-`TORCH`. One that starts a process of its own would outlive that, so ask for none that does.
-Surrogates in words stand for bytes that are no text, as in what a shell hands over.
+A command has its own folder, no standard input, and SECONDS; then it is killed, and its code is
+null. The forks have the given modules loaded. With `torchless`, a command that imports torch ends
+with `TORCH`. Do not run commands that start processes: those would outlive them. Surrogates in
+arguments stand for bytes that are not text, as a shell may pass them.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from shoal.__main__ import COMMANDS, is_installed, main
 from shoal_base.output import drain_output
 
 SECONDS = 20.0
-"""Far longer than a command takes that starts nothing."""
+"""Much longer than a command takes that starts nothing."""
 UNCAUGHT = 98
-"""The code of one that an exception ended."""
+"""Exit code of a command that ended by an exception."""
 TORCH = 97
-"""The code of one that began to import torch, and was not to."""
+"""Exit code of a command that imported torch although it should not."""
 _MAX_BYTES = 200_000
 _LATE = ("shoal_p2p.live_command", "shoal_p2p.judge.live_command", "shoal_bootstrap.live_command")
-"""The modules that commands import when their flags are right."""
+"""Modules that commands import if their flags are valid."""
 
 
 Run = Callable[..., dict[str, Any]]
@@ -49,7 +49,8 @@ Run = Callable[..., dict[str, Any]]
 def open_forks(
     environment: Mapping[str, str] | None = None, *modules: str, seconds: float = SECONDS
 ) -> Iterator[Run]:
-    """Start such a process; yield what runs a command there: ``run(argv, env={}, files={})``."""
+    """Start such a process; yield the function that runs a command: ``run(argv, env={},
+    files={})``."""
     with subprocess.Popen(
         [sys.executable, "-m", "tests.support.forked_commands", str(seconds), *modules],
         stdin=subprocess.PIPE,
@@ -109,7 +110,7 @@ def _run(folder: Path, case: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def _become(work: Path, folder: Path, argv: Sequence[str], env: dict[str, str]) -> None:
-    """Be the command, and end."""
+    """Run the command in this process, and exit."""
     code = 99
     try:
         os.setsid()
@@ -131,7 +132,7 @@ def _become(work: Path, folder: Path, argv: Sequence[str], env: dict[str, str]) 
         except BaseException as error:  # noqa: BLE001 - what it died of is what is asked
             sys.excepthook(type(error), error, error.__traceback__)
             code = UNCAUGHT
-        drain_output()  # what serves writes by threads
+        drain_output()  # commands that serve write from threads
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
@@ -139,7 +140,7 @@ def _become(work: Path, folder: Path, argv: Sequence[str], env: dict[str, str]) 
 
 
 class _NoTorch(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Ends the process where torch is imported, and lets it look whether torch is installed."""
+    """Ends the process on an import of torch, but lets code check whether torch is installed."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         spec = PathFinder.find_spec(name, path) if name == "torch" else None

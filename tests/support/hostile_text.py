@@ -1,4 +1,4 @@
-"""Every kind of character that acts on a terminal, and what an attacker makes of them."""
+"""Every kind of character that controls a terminal, and attacks made from them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ _RANGES = (
     (0x00, 0x1F),  # C0: ESC, CR, BS, BEL, tab
     (0x7F, 0x9F),  # DEL, C1: CSI and OSC in one character, next line
     (0xAD, 0xAD),  # soft hyphen
-    (0xA0, 0xA0),  # a space that is none
+    (0xA0, 0xA0),  # no-break space
     (0x034F, 0x034F),
     (0x061C, 0x061C),
     (0x115F, 0x1160),
     (0x17B4, 0x17B5),
     (0x180B, 0x180F),
-    (0x200B, 0x200F),  # zero-width ones, and marks of direction
+    (0x200B, 0x200F),  # zero-width characters and direction marks
     (0x2028, 0x202E),  # separators of lines, embeddings, overrides
     (0x2060, 0x206F),  # isolates among them
     (0x2800, 0x2800),
     (0x3164, 0x3164),
-    (0xD800, 0xD801),  # halves of a character
+    (0xD800, 0xD801),  # lone surrogates
     (0xE000, 0xE001),  # private
     (0xFE00, 0xFE0F),  # variation selectors
     (0xFEFF, 0xFEFF),  # byte order mark
@@ -31,11 +31,11 @@ _RANGES = (
     (0x10FFFF, 0x10FFFF),
 )
 ACTING = frozenset(chr(p) for first, last in _RANGES for p in range(first, last + 1)) - {"\n"}
-"""What may stand nowhere in what shoal shows; a line feed only where shoal breaks a line."""
+"""Characters that shoal must never print; a line feed only where shoal itself breaks a line."""
 
 TRICKS = (
     "\x1b]0;OWNED BY PEER\x1b\\",  # the terminal's title
-    "\x1b[2J\x1b[H shoal debug: everything is fine\n",  # a screen of one's own
+    "\x1b[2J\x1b[H shoal debug: everything is fine\n",  # a faked screen
     "\x1b]8;;http://evil.example/\x1b\\click\x1b]8;;\x1b\\",
     "\x1b]52;c;ZXZpbA==\x07",  # the clipboard
     "\x9b31mred\x9dtitle\x9c",
@@ -48,12 +48,12 @@ TRICKS = (
     "Z" + "\u0301" * 40,
 )
 ALL_OF_THEM = "".join(sorted(ACTING)) + "".join(TRICKS)
-"""One text with every one of them."""
+"""One text with all of them."""
 ALL_THAT_UTF8_HOLDS = "".join(c for c in ALL_OF_THEM if unicodedata.category(c) != "Cs")
-"""The same without lone surrogates, as it can be sent."""
+"""The same without lone surrogates, so that it can be sent."""
 
 
 def acting_in(shown: str) -> set[str]:
-    """Return the characters of a text that act; a judgement of its own, not the product's."""
+    """Return the control characters of a text, independently of the product's own filter."""
     kinds = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
     return {c for c in shown if c in ACTING or unicodedata.category(c) in kinds}

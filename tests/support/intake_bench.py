@@ -1,4 +1,4 @@
-"""One node's intake by itself: what it keeps, whom it accuses, how often it wants a thread."""
+"""One node's intake alone: what it stores, whom it accuses, how often it uses a thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.doubles.worker import InstantWorker
 
 
 class IntakeBench:
-    """An intake that takes nothing out of its queue until it is `running`; threads run at once."""
+    """An intake that does not drain its queue until it is `running`; threads run at once."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class IntakeBench:
         self.accused.append((pair, envelope))
 
     async def in_thread(self, sync_fn: Callable[..., Any], *args: Any, **_how: object) -> Any:
-        """Call it here, and count it."""
+        """Call it here, and count the call."""
         await trio.lowlevel.checkpoint()
         self.in_threads += 1
         return sync_fn(*args)
@@ -70,14 +70,14 @@ class IntakeBench:
     async def bring(
         self, *groups: RolloutGroup, author: make.Author | None = None, by: PeerId | None = None
     ) -> Verdict:
-        """Judge a batch of a new author, unless one is named, which that author or `by` brings."""
+        """Validate a batch of `author` (default: a new one), delivered by `by` or its author."""
         author = author or make.Author(self.manifest)
         raw = author.envelope(author.batch(groups))
         return await self.intake.validate(raw, author.peer_id, by or author.peer_id)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Take what waits for the buffer out of the queue."""
+        """Drain the queue of batches for the buffer."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self.intake.run)
             yield

@@ -1,10 +1,10 @@
-"""A node behind its socket, for tests: whole, but that its gossip goes into a list.
+"""A whole node behind its socket, whose gossip goes into a list.
 
-async with open_local_node(tmp_path) as node:
-    client = node.client()
-    await trio.to_thread.run_sync(client.ensure)
+    async with open_local_node(tmp_path) as node:
+        client = node.client()
+        await trio.to_thread.run_sync(client.ensure)
 
-`NodeThread` runs the same in a thread, for tests of the trainer, which is synchronous.
+`NodeThread` runs it in a thread, for tests of the trainer, which is synchronous.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = ["LocalNode", "NodeThread", "open_local_node", "wall_ms"]
 
 
 class _End(SimulatedEnd):
-    """The only end of a network, whose gossip goes into a list."""
+    """A network with one node, whose gossip goes into a list."""
 
     def __init__(self, identity: Identity, settings: HostSettings, heard_by: FakeGossip) -> None:
         super().__init__(
@@ -59,13 +59,13 @@ class _End(SimulatedEnd):
             first_sequence=1,
         )
         self._heard_by = heard_by
-        # Nobody is connected here: whoever brings something has a network of its own all the same.
+        # No peer is connected here, but every deliverer still has its own network.
         self.host.source_of = str  # type: ignore[method-assign,assignment]
 
     def gossip(
         self, watch: PeerScorer, settings: GossipSettings, numbers: SequenceNumbers
     ) -> Gossip:
-        """Gossip that is heard by the list."""
+        """Gossip that goes into the list."""
         gossip = super().gossip(watch, settings, numbers)
         gossip.publish = self._heard_by.publish  # type: ignore[method-assign]
         return gossip
@@ -76,7 +76,7 @@ async def _echo(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class LocalNode:
-    """One start of a node over `data_dir`. Make another to start it again."""
+    """One start of a node over `data_dir`. Create another to restart it."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class LocalNode:
         self.manifest = manifest
         self.gossip = gossip or FakeGossip()
         self.live: NodeComponents
-        """The node, from the moment it runs."""
+        """The node, once it runs."""
 
     def __getattr__(self, name: str) -> Any:
         if name in ("store", "buffer", "recent", "link", "pool", "outbox"):
@@ -100,12 +100,12 @@ class LocalNode:
 
     @property
     def ledger(self) -> PublisherLedger:
-        """What is known of publishers' numbers."""
+        """The ledger of publishers' sequence numbers."""
         return self.live.peer.ledger
 
     @property
     def reputation(self) -> Reputation:
-        """What is thought of publishers."""
+        """The reputation of publishers."""
         return self.live.peer.guard.reputation
 
     @property
@@ -116,7 +116,7 @@ class LocalNode:
 
     @property
     def socket_path(self) -> Path:
-        """Where it listens."""
+        """The address at which it listens."""
         return self.data_dir / SOCKET_NAME
 
     def client(self, role: m.Role = m.Role.TRAINER, *, timeout_seconds: float = 20.0) -> NodeClient:
@@ -124,24 +124,24 @@ class LocalNode:
         return NodeClient(self.socket_path, role=role, timeout_seconds=timeout_seconds)
 
     async def receive(self, signed: SignedBatch) -> None:
-        """Take in a batch of another node, which is on disk then, as if it had been validated."""
-        # By a connection of its own, as publishers do: strangers share by connection.
+        """Store a batch of another node as if it had been validated, and write it to disk."""
+        # Over its own connection, as publishers deliver: unknown peers share quotas by connection.
         delivered_by = signed.delivered_by or signed.publisher
         await self.pool.keep_all([replace(signed, delivered_by=delivered_by)])
         await self.pool.write_all()
 
     async def receive_groups(self, *numbers: int) -> None:
-        """Take in a batch of a new publisher, with a group for each of these tasks."""
+        """Store a batch of a new publisher, with one group for each of these tasks."""
         await self.receive(make.Author(self.manifest, now_ms=wall_ms()).sign(*numbers))
 
     async def share(self, *groups: RolloutGroup, key: bytes = b"key") -> Accepted:
-        """Publish a batch of the node's own, and keep its groups as the service does."""
+        """Publish a batch of the node itself, and store its groups as the service does."""
         own: Accepted = await self.outbox.accept(make.publish(groups, key=key))
         self.pool.keep_own(own.signed)
         return own
 
     async def withdraw(self, first: SignedBatch, second: SignedBatch) -> None:
-        """Learn that a publisher has signed both under one number."""
+        """Record that a publisher signed both under one sequence number."""
         await self.pool.withdraw(make.equivocation(first, second), second.envelope)
 
 
@@ -171,7 +171,7 @@ async def open_local_node(
     parts = Dependencies(
         network=lambda identity, how: _End(identity, how, node.gossip),
         worker=lambda _families, _patience_s: InstantWorker(),
-        # So that tests know the numbers.
+        # So that tests know the sequence numbers.
         store=lambda path, **how: Store(path, **{**how, "first_sequence": 1}),
     )
     async with run_peer(Node, settings, identity=node.identity, parts=parts, kill=True) as live:
@@ -181,7 +181,7 @@ async def open_local_node(
 
 
 class NodeThread:
-    """A local node in a thread of its own. Use as a context; `restart` is a kill and a start."""
+    """A local node in its own thread. Use it as a context; `restart` is a kill and a start."""
 
     def __init__(self, data_dir: Path, *, manifest: Manifest | None = None) -> None:
         self._data_dir = data_dir
@@ -191,7 +191,7 @@ class NodeThread:
         self._portal: BlockingPortal
         self.node: LocalNode
         self.published: list[bytes] = []
-        """Envelopes that went out, over all starts."""
+        """Published envelopes, over all starts."""
 
     def __enter__(self) -> NodeThread:
         """Start."""
@@ -214,11 +214,11 @@ class NodeThread:
         opened = open_local_node(self._data_dir, identity=self._identity, manifest=self._manifest)
         async with opened as node:
             yield node
-        # Only now is nothing more published.
+        # Only from here on is nothing more published.
         self.published.extend(data for _, data in node.gossip.published)
 
     def kill(self) -> None:
-        """End the node, if it runs; what was only in memory is lost."""
+        """End the node if it runs; everything that was only in memory is lost."""
         self._life.close()
 
     def restart(self) -> None:

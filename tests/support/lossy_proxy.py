@@ -1,7 +1,7 @@
-"""A TCP proxy that lags and drops: LISTEN and TARGET are HOST:PORT.
+"""A TCP proxy with delay and connection loss: LISTEN and TARGET are HOST:PORT.
 
-Each direction passes on what it read `delay-s` later, in order; every connection is reset
-`drop-every-s` after it was opened, and for `away-s` after that there is none.
+Each direction forwards data after `delay-s`, in order. Every connection is reset `drop-every-s`
+after it opened, and new ones are refused for `away-s`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import trio
 
 _CHUNK_BYTES = 65_536
 _MAX_IN_FLIGHT = 256
-"""Chunks under way in one direction; beyond it the sender feels back-pressure."""
+"""Chunks in transit per direction; beyond it the sender gets back-pressure."""
 
 
 def main() -> None:

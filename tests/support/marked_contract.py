@@ -1,9 +1,8 @@
-"""An import contract for every module whose docstring bears a marker, instead of a list of modules.
+"""An import contract for all modules whose docstring has a marker, instead of a list of modules.
 
     "…: bounds and shares only. Pure."  ─▶  no chain of imports from there to trio, sockets, a clock
 
-A package whose `__init__` bears the marker answers for all its modules.
-`Pure but for …` is no marker.
+A marker in a package's `__init__` applies to all its modules. `Pure but for …` is not a marker.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class MarkedContract(ForbiddenContract):
-    """`forbidden`, whose source modules are those below `rooms` that bear `marker`."""
+    """A `forbidden` contract with the modules below `rooms` that have `marker` as sources."""
 
     type_name = "marked"
 
@@ -52,7 +51,7 @@ class MarkedContract(ForbiddenContract):
 
 
 def bears(text: str, marker: str) -> bool:
-    """Whether a docstring has the marker as a sentence, or as the first clause of one."""
+    """Return whether a docstring has the marker as a sentence, or as the first clause of one."""
     return (
         re.search(rf"(?:^|\n\s*\n|[.:;?]\s+){re.escape(marker)}(?=[.:;,]| and |$)", text)
         is not None

@@ -1,11 +1,10 @@
-"""Hosts behind address translation on this machine: namespaces, routers that masquerade.
+"""Hosts behind address translation on this machine, by network namespaces and masquerading routers.
 
     host 192.168.i.2 ── router 192.168.i.1 | 11.88.0.1i ── public network (bridge, 11.88.0.1)
 
-Nothing outside a router can open a connection to what is behind it.  A router keeps the number of a
-port (cone), or gives another for each place outside (symmetric); what nobody behind it has asked
-for it drops, or refuses.  Needs root, iproute2 and nftables; `available()` says whether a test can
-have them.
+No connection can be opened from outside a router to a host behind it. A router keeps a port's
+number (cone NAT), or maps it to another for each destination (symmetric NAT). Unrequested packets
+are dropped or rejected. Needs root, iproute2 and nftables, which `available()` checks.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from tests.support.netns import Namespaces, join_namespaces, run
 
 _PATIENCE_S = 20.0
 PUBLIC = "11.88.0.1"
-"""Nobody's in practice; for a network of documentation's addresses miniupnpd forwards nothing."""
+"""Unused in practice; miniupnpd forwards nothing for the addresses reserved for documentation."""
 Prefix = tuple[str, ...]
 
 _RULES = """\
@@ -64,14 +63,14 @@ allow 1024-65535 192.168.0.0/16 1024-65535
 
 
 class Router(StrEnum):
-    """How a router translates."""
+    """A router's kind of translation."""
 
     CONE = "masquerade"
     SYMMETRIC = "masquerade random,fully-random"
 
 
 def available() -> bool:
-    """Whether such a network can be made here."""
+    """Return whether such a network can be created here."""
     if os.geteuid() != 0 or not (shutil.which("ip") and shutil.which("nft")):
         return False
     try:
@@ -83,7 +82,7 @@ def available() -> bool:
 
 
 class Internet(Namespaces):
-    """A public network with one public host, and as many hosts behind routers as wanted."""
+    """A public network with one public host, and any number of hosts behind routers."""
 
     def __init__(self) -> None:
         super().__init__("nat")
@@ -92,11 +91,11 @@ class Internet(Namespaces):
 
     @property
     def public(self) -> Prefix:
-        """The prefix of commands on the public host, whose address is `PUBLIC`."""
+        """The command prefix for the public host, whose address is `PUBLIC`."""
         return ("ip", "netns", "exec", self._tag)
 
     def open(self) -> None:
-        """Make the public network."""
+        """Create the public network."""
         self._namespace(self._tag)
         run("ip", "-n", self._tag, "link", "add", "name", "hub", "type", "bridge")
         run("ip", "-n", self._tag, "addr", "add", f"{PUBLIC}/24", "dev", "hub")
@@ -105,10 +104,11 @@ class Internet(Namespaces):
     def behind_nat(
         self, kind: Router = Router.CONE, *, refuses: bool = False, delay_s: float = 0.0
     ) -> Prefix:
-        """Add a host behind a router of its own; return the prefix of commands on it.
+        """Add a host behind its own router; return the command prefix for it.
 
-        A router that `refuses` answers a knock with a reset; else it is silent. With a delay, its
-        packets take so long to the public network, and back; all of one test must have one then.
+        A router that `refuses` answers unrequested packets with a reset; otherwise it drops them.
+        With a delay, its packets take this long in both directions; within a test, all hosts must
+        have one.
         """
         self._count += 1
         router, host = f"{self._tag}r{self._count}", f"{self._tag}h{self._count}"
@@ -179,7 +179,7 @@ class Internet(Namespaces):
         return host, f"11.88.0.{10 + self._count}"
 
     def forwards(self) -> str:
-        """Return what the latest router forwards, as nftables says it."""
+        """Return the latest router's forwarded ports, in nftables' notation."""
         router = f"{self._tag}r{self._count}"
         rules = ("list", "chain", "inet", "filter", "prerouting_miniupnpd")
         return run("ip", "netns", "exec", router, "nft", *rules)
@@ -196,7 +196,7 @@ class Internet(Namespaces):
 
 @contextmanager
 def open_internet() -> Iterator[Internet]:
-    """A network that is taken down whatever happens on it."""
+    """A network that is removed in any case."""
     net = Internet()
     try:
         net.open()

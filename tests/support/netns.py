@@ -1,6 +1,6 @@
-"""Hosts of their own on this machine: network namespaces joined by a bridge, links that can be cut.
+"""Separate hosts on this machine: network namespaces joined by a bridge, with links to cut.
 
-Needs root and iproute2; `available()` says whether a test can have them.
+Needs root and iproute2, which `available()` checks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 
 def available() -> bool:
-    """Whether namespaces can be made here."""
+    """Return whether namespaces can be created here."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         return False
     name = f"shoal{os.getpid()}p"
@@ -49,7 +49,7 @@ def join_namespaces(one: tuple[str, str], other: tuple[str, str]) -> None:
 
 
 def run(*command: str, text: str | None = None) -> str:
-    """Run a command with this input; return what it prints. Raises OSError: it failed."""
+    """Run a command with this input; return its output. Raises OSError if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, input=text)
     if done.returncode:
         raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
@@ -57,16 +57,16 @@ def run(*command: str, text: str | None = None) -> str:
 
 
 class Lan(Namespaces):
-    """Two bridges, A and B, in namespaces of their own, joined by one link; hosts hang off either.
+    """Two bridges, A and B, in separate namespaces, joined by one link, each with hosts.
 
-    Every host is 10.77.0.x in one network: whoever cuts the link parts A's hosts from B's.
+    Every host is 10.77.0.x in one network: cutting the link separates A's hosts from B's.
     """
 
     def __init__(self) -> None:
         super().__init__("sh")
 
     def open(self) -> None:
-        """Make both sides and the link between them."""
+        """Create both sides and the link between them."""
         for side in "ab":
             self._namespace(f"{self._tag}{side}")
             self._in(side, "link", "add", "name", "hub", "type", "bridge")
@@ -77,7 +77,7 @@ class Lan(Namespaces):
         self.heal()
 
     def host(self, side: str) -> tuple[str, tuple[str, ...]]:
-        """Add a host to side ``a`` or ``b``; return its address and the prefix of its commands."""
+        """Add a host to side ``a`` or ``b``; return its address and its command prefix."""
         self._count += 1
         name, address = f"{self._tag}h{self._count}", f"10.77.0.{self._count}"
         port = f"p{self._count}"
@@ -90,7 +90,7 @@ class Lan(Namespaces):
         return address, ("ip", "netns", "exec", name)
 
     def cut(self) -> None:
-        """From now on nothing passes between A and B; no connection is closed."""
+        """Cut the link between A and B; no connection is closed."""
         self._in("a", "link", "set", "join", "down")
 
     def heal(self) -> None:
@@ -104,7 +104,7 @@ class Lan(Namespaces):
 
 @contextmanager
 def open_lan() -> Iterator[Lan]:
-    """A network that is taken down whatever happens on it."""
+    """A network that is removed in any case."""
     lan = Lan()
     try:
         lan.open()

@@ -1,4 +1,4 @@
-"""Bad networks and bad peers for tests: a TCP relay that can go silent, raw pubsub streams."""
+"""Faulty networks and peers: a TCP relay that can stop forwarding, and raw pubsub streams."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MESHSUB = TProtocol("/meshsub/1.1.0")
 
 
 class Relay:
-    """Forwards TCP to one port until told to swallow everything, like a pulled cable."""
+    """Forwards TCP to one port until told to drop everything, like a pulled cable."""
 
     def __init__(self, target_port: int) -> None:
         self.port = 0
@@ -31,10 +31,10 @@ class Relay:
         self._flowing.set()
         self._streams: list[trio.SocketStream] = []
         self.carried: list[bytearray] = []
-        """What went each way of each connection, from the first byte on."""
+        """The bytes of each connection in each direction, from the first on."""
 
     def pull_cable(self) -> None:
-        """From now on nothing gets through; no end of stream either."""
+        """Forward nothing from now on, not even the end of a stream."""
         self._flowing = trio.Event()
 
     async def serve(self, client: trio.SocketStream) -> None:
@@ -83,7 +83,7 @@ def at_port(host: Libp2pHost, port: int) -> str:
 
 
 class HostilePeer:
-    """A connected host that writes whatever it likes on pubsub streams."""
+    """A connected host that writes arbitrary bytes on pubsub streams."""
 
     def __init__(self, host: Libp2pHost, victim: PeerId) -> None:
         self.host = host
@@ -95,13 +95,13 @@ class HostilePeer:
         return await library.new_stream(ID.from_base58(self._victim), [MESHSUB])
 
     async def send_rpc(self, rpc: rpc_pb2.RPC) -> Any:
-        """Send one RPC on a stream of its own; return the stream."""
+        """Send one RPC on a new stream; return the stream."""
         stream = await self.open_stream()
         await stream.write(encode_frame(rpc))
         return stream
 
     async def send_bytes(self, data: bytes) -> Any:
-        """Write `data` on a stream of its own; return the stream."""
+        """Write `data` on a new stream; return the stream."""
         stream = await self.open_stream()
         await stream.write(data)
         return stream
@@ -113,7 +113,7 @@ def signed_by(author: Identity, topic: str, data: bytes, number: int = 7) -> rpc
 
 
 async def is_reset(stream: Any) -> bool:
-    """Read until the other side ends `stream`; True once it has."""
+    """Read until the other end closes `stream`; return True then."""
     try:
         while await stream.read(1 << 16):
             pass

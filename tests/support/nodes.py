@@ -1,4 +1,4 @@
-"""Real libp2p nodes on loopback, many in one Trio loop, for tests.
+"""Real libp2p nodes on loopback, many in one Trio loop.
 
 async with open_test_swarm(tmp_path, 3) as nodes:
     await join(nodes, "/t")
@@ -34,18 +34,18 @@ from tests.support.doubles.identities import fresh_identity
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 PATIENCE_S = 20.0
-"""How long a test waits for what must happen; never how long it takes."""
+"""Maximum wait of a test for something that must happen; not a measurement."""
 
 
 async def until(condition: Callable[[], object], *, patience_s: float = PATIENCE_S) -> None:
-    """Wait until `condition` holds. Raises trio.TooSlowError when patience ends."""
+    """Wait until `condition` holds. Raises trio.TooSlowError after the time limit."""
     with trio.fail_after(patience_s):
         while not condition():  # noqa: ASYNC110 - the state is in libraries that signal nothing
             await trio.sleep(0.01)
 
 
 async def echo(_peer_id: PeerId, request: bytes) -> bytes:
-    """Answer a request with itself."""
+    """Answer a request with its own bytes."""
     await trio.lowlevel.checkpoint()
     return request
 
@@ -70,11 +70,11 @@ class TestNode:
     watch: RecordingWatch
     deliveries: dict[str, list[Delivery]] = field(default_factory=dict)
     judge: Verdict = ACCEPT
-    """What the recording validator answers."""
+    """The verdict of the recording validator."""
 
     @property
     def verdicts(self) -> list[tuple[PeerId, PeerId | None, Verdict]]:
-        """What gossip has reported: forwarder, author, verdict."""
+        """Verdicts reported by gossip: forwarder, author, verdict."""
         return self.watch.verdicts
 
     @property
@@ -104,7 +104,7 @@ class TestNode:
 
 @asynccontextmanager
 async def running(host: Libp2pHost) -> AsyncIterator[Libp2pHost]:
-    """Run a host; on leaving it closes in order."""
+    """Run a host; it is closed in order at the end."""
     async with trio.open_nursery() as nursery:
         await nursery.start(host.run)
         try:
@@ -123,7 +123,7 @@ async def open_test_host(
     swarm: SwarmSettings | None = None,
     agent: str = "",
 ) -> AsyncIterator[Libp2pHost]:
-    """Run a host; its identity is kept in `tmp_path` if that is given."""
+    """Run a host; its identity is stored in `tmp_path`, if given."""
     if identity is None:
         identity = (
             load_or_create_identity(tmp_path / "identity.key") if tmp_path else fresh_identity()
@@ -170,7 +170,7 @@ async def connect_all(nodes: Iterable[TestNode]) -> None:
 
 
 async def join(nodes: list[TestNode], topic: str) -> None:
-    """Connect all nodes, subscribe all to `topic`, wait until everybody is in every mesh."""
+    """Connect all nodes, subscribe all to `topic`, wait until every node is in every mesh."""
     await connect_all(nodes)
     for node in nodes:
         await node.subscribe(topic)
@@ -178,13 +178,13 @@ async def join(nodes: list[TestNode], topic: str) -> None:
 
 
 def is_meshed(node: TestNode, nodes: list[TestNode], topic: str) -> bool:
-    """True if the mesh of `node` holds all other `nodes`."""
+    """Return whether the mesh of `node` contains all other `nodes`."""
     members = {member.peer_id for member in node.gossip.mesh().get(topic, [])}
     return {other.peer_id for other in nodes} - {node.peer_id} <= members
 
 
 async def protocols_of(address: str) -> set[str]:
-    """Connect to a peer and return the protocols that it says it serves."""
+    """Connect to a peer and return the protocols that it reports."""
     async with open_test_host() as host:
         peer = ID.from_base58(await host.dial(address))
         library = cast("Any", host.libp2p_host)

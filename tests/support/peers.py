@@ -1,10 +1,10 @@
-"""Whole peers in the test's own loop: nodes, bootstraps, judges; real but for the task worker.
+"""Whole peers in the test's own loop: nodes, bootstrap peers, judges; only the worker is a double.
 
     async with open_peer(BootstrapPeer, tmp_path / "meeting") as meeting:
         async with open_peer(Node, tmp_path / "one", bootstrap=(address_of(meeting),)) as one:
             …
 
-What is yielded is what `on_ready` gets: a `NodeComponents`, a `MeetingPoint`, a `SittingJudge`.
+They yield the argument of `on_ready`: a `NodeComponents`, a `MeetingPoint`, a `SittingJudge`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ PATIENCE_S = 60.0
 _lives: dict[int, Any] = {}
 
 SHARED = Dependencies(worker=lambda _families, _patience_s: make.SharedWorker())
-"""The session's task worker in the place of each peer's own, which takes seconds to start."""
+"""The session's task worker in place of each peer's own, which takes seconds to start."""
 INSTANT = Dependencies(worker=lambda _families, _patience_s: InstantWorker())
-"""A task worker that answers at once, `factories.fake_question` of each task."""
+"""A task worker that answers at once, with `factories.fake_question` of each task."""
 
 
 def quiet_settings(data_dir: Path, **changes: Any) -> Settings:
-    """Return the settings of a node that reaches nothing but loopback and trains nothing."""
+    """Return the settings of a node that uses only loopback and does not train."""
     alone: dict[str, Any] = {"listen": (LOOPBACK,), "role": "observe", "mdns": False}
     return Settings(data_dir=data_dir, **{**alone, **changes})
 
@@ -47,7 +47,7 @@ async def open_peer(
     tuning: Limits | None = None,
     **changes: Any,
 ) -> AsyncIterator[Any]:
-    """Run a peer of `quiet_settings` with `changes`; on leaving it ends in order."""
+    """Run a peer of `quiet_settings` with `changes`; it ends in order."""
     await trio.Path(data_dir).mkdir(exist_ok=True, parents=True)
     async with run_peer(
         kind, quiet_settings(data_dir, **changes), parts=parts, tuning=tuning
@@ -65,7 +65,7 @@ async def run_peer(
     tuning: Limits | None = None,
     kill: bool = False,
 ) -> AsyncIterator[Any]:
-    """Run a peer; on leaving it ends in order, or as suddenly as by a kill."""
+    """Run a peer; it ends in order, or as suddenly as by a kill."""
     ready, ended = trio.Event(), trio.Event()
     found: list[Any] = []
     peer = kind(

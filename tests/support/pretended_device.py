@@ -1,13 +1,13 @@
-"""A device without a device: tensors that say `card:0` and hold the host's data.
+"""A simulated accelerator: tensors that report `card:0` and hold the data on the host.
 
     with Pretended() as card:            every operation on a tensor of the card is
         policy = card.moved(policy)      checked (no tensor of the host among its inputs), counted
         update(policy, …)                (launches, waits, copies), and computed on the host
     card.waits, card.launches
 
-PyTorch's backend for Python (`torch.utils.backend_registration`) takes such tensors for those of an
-accelerator: devices are compared, autograd runs on them, and code that asks for `tensor.device` is
-answered `card:0`. What only a real card shows (its kernels, its speed, its memory) is not here.
+PyTorch's backend for Python (`torch.utils.backend_registration`) treats them as an accelerator's:
+devices are compared, autograd runs on them, and `tensor.device` is `card:0`. It does not simulate
+the kernels, speed or memory of a real card.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _WAITS: Final = frozenset(
         "aten::repeat_interleave",
     }
 )
-"""Operations whose result's value or size the host has to know."""
+"""Operations that need a result's value or size on the host."""
 _FREE: Final = ("view", "alias", "detach", "expand", "permute", "transpose", "slice", "select",
                 "unsqueeze", "squeeze", "split", "t", "as_strided", "unbind", "_unsafe_view",
                 "lift_fresh", "empty", "empty_like", "empty_strided", "new_empty", "unfold",
@@ -48,12 +48,12 @@ _FREE: Final = ("view", "alias", "detach", "expand", "permute", "transpose", "sl
 
 @cache
 def _set_up() -> None:
-    """Tell PyTorch that there is such a device: once a process."""
+    """Register the device with PyTorch, once per process."""
     _setup_privateuseone_for_python_backend(NAME)
 
 
 class OnCard(torch.Tensor):
-    """A tensor of the pretended device; `host` has its data."""
+    """A tensor of the simulated device; `host` has its data."""
 
     host: torch.Tensor
 
@@ -85,11 +85,11 @@ def _on_host(one: Any) -> Any:
 
 
 class WrongDeviceError(AssertionError):
-    """An operation got tensors of the card and of the host."""
+    """An operation got tensors of both the card and the host."""
 
 
 class _Made(TorchFunctionMode):
-    """Makes a tensor of numbers on the card: `torch.tensor` passes by every other hook."""
+    """Creates tensors on the card: `torch.tensor` bypasses every other hook."""
 
     def __init__(self, card: Pretended) -> None:
         self._card = card
@@ -109,20 +109,19 @@ class _Made(TorchFunctionMode):
 
 
 class Pretended(TorchDispatchMode):
-    """The context in which tensors of the card can be computed with."""
+    """The context in which tensors of the card can be used."""
 
     def __init__(self) -> None:
         super().__init__()
         _set_up()
         self.operations: Counter[str] = Counter()
         self.from_host = 0
-        """Copies of host tensors to the card; each is a launch, and waits where memory is not
-        pinned."""
+        """Copies of host tensors to the card. A launch each, and a wait without pinned memory."""
 
         self.math_attention = 0
-        """Calls of attention that no fused kernel of CUDA's takes on most cards: those that name a
-        mask (flash takes none) and fewer key heads than query heads (the memory-efficient kernel
-        does not take these)."""
+        """Attention calls without a fused CUDA kernel on most cards: those with a mask (flash
+        accepts none) and fewer key heads than query heads (the memory-efficient kernel does not
+        accept these)."""
         self._made = _Made(self)
 
     def __enter__(self) -> Pretended:
@@ -135,13 +134,13 @@ class Pretended(TorchDispatchMode):
         super().__exit__(*error)
 
     def note_attention(self, options: dict[str, Any]) -> None:
-        """Note which kernel a call of torch's attention would get on a card."""
+        """Record which kernel a call of torch's attention would use on a card."""
         if options.get("attn_mask") is not None and options.get("enable_gqa"):
             self.math_attention += 1
 
     @property
     def waits(self) -> int:
-        """How often the host waited for the card."""
+        """Number of times that the host waited for the card."""
         return (
             sum(count for name, count in self.operations.items() if name in _WAITS)
             + (self.operations["to the host"])
@@ -149,7 +148,7 @@ class Pretended(TorchDispatchMode):
 
     @property
     def launches(self) -> int:
-        """Kernels that were started: every operation that is no view."""
+        """Number of launched kernels: every operation that is not a view."""
         return sum(
             count
             for name, count in self.operations.items()
@@ -157,12 +156,12 @@ class Pretended(TorchDispatchMode):
         )
 
     def clear(self) -> None:
-        """Count from here on."""
+        """Reset the counters."""
         self.operations.clear()
         self.from_host = self.math_attention = 0
 
     def moved(self, policy: Policy) -> Policy:
-        """Return the policy with its model on the card, tied weights still tied."""
+        """Return the policy with its model on the card, with tied weights still tied."""
         device = torch.device(NAME, 0)
         known: dict[int, torch.nn.Parameter] = {}
         for module in policy.model.modules():
@@ -191,7 +190,7 @@ class Pretended(TorchDispatchMode):
         self._count(name, kwargs, on_card, tensors, asked)
         inner = tree_map(_on_host, (args, kwargs))
         stays = asked is None or asked.type == NAME
-        # What is made within inference mode could be no view of what was made outside.
+        # A tensor created in inference mode could not be a view of one created outside.
         with torch.inference_mode(False):
             made = func(*inner[0], **inner[1])
             return self._wrapped(func, made, flat) if stays else made
@@ -200,7 +199,7 @@ class Pretended(TorchDispatchMode):
     def _check(func: Any, tensors: Any, on_card: Any, asked: Any) -> None:
         strangers = [one for one in tensors if not isinstance(one, OnCard) and one.ndim > 0]
         copies = func._schema.name in ("aten::_to_copy", "aten::to", "aten::copy_")
-        # An index of the host may be used on a card: PyTorch copies it. It waits, so it counts.
+        # A card accepts an index on the host: PyTorch copies it. It waits, so it counts.
         if on_card and strangers and not copies and "index" not in func._schema.name:
             raise WrongDeviceError(f"{func._schema.name}: tensors of {NAME} and of the host")
 
@@ -223,7 +222,7 @@ class Pretended(TorchDispatchMode):
 
     @staticmethod
     def _wrapped(func: Any, made: Any, given: list[Any]) -> Any:
-        """Return results as tensors of the card: what was changed in place as itself."""
+        """Return results as tensors of the card; tensors changed in place stay the same objects."""
         known = {id(one.host): one for one in given if isinstance(one, OnCard)}
 
         def wrap(one: Any) -> Any:

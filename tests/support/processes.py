@@ -1,4 +1,4 @@
-"""Real shoal processes for end-to-end tests: started, watched by their socket, always ended."""
+"""Real shoal processes for end-to-end tests: started, observed by their socket, always ended."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from tests.support.schemas import check
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 WITH_PAGE = frozenset({"node", "join", "bootstrap", "judge", "swarm"})
-"""Commands that serve a web page by themselves."""
+"""Commands that serve a web page themselves."""
 START_SECONDS = 90.0
-"""Patience, not a measurement: a loaded machine imports slowly."""
+"""A time limit, not a measurement: a loaded machine imports slowly."""
 
 
 def hear_hangups() -> None:
-    """Be a process that a lost terminal reaches, also of tests that run under nohup.
+    """Make this process receive SIGHUP, also when the tests run under nohup.
 
-    It is called between fork and exec: what ignores SIGHUP hands that on to all that it starts.
+    It is called between fork and exec, because an ignored SIGHUP is inherited by all children.
     """
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def take_terminal(terminal: int) -> None:
-    """Be the first process of a session of its own, whose terminal it is; as `hear_hangups`."""
+    """Lead a new session with this terminal; as `hear_hangups`."""
     hear_hangups()
     os.setsid()
     fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
 
 
 class ShoalProcess:
-    """One `shoal` command in a data directory of its own."""
+    """One `shoal` command in its own data directory."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class ShoalProcess:
             "OMP_NUM_THREADS": "1",
             **(environment or {}),
         }
-        # A page for each of many nodes would be wasted work.
+        # A web page for each of many nodes would be wasted work.
         quiet = ("--no-http",) if command in WITH_PAGE else ()
         if any(flag.startswith("--http") for flag in flags):
             quiet = ()
@@ -81,7 +81,7 @@ class ShoalProcess:
 
     @property
     def log(self) -> str:
-        """What it wrote to standard error so far."""
+        """Standard error so far."""
         return (self.data_dir / "log.txt").read_text()
 
     @property
@@ -115,7 +115,7 @@ class ShoalProcess:
         return self
 
     def wait_ready(self) -> ShoalProcess:
-        """Wait until it has said that it is ready, which a trainer never does."""
+        """Wait until it reports that it is ready, which a trainer never does."""
         self.ready_line = wait_for(
             self._find_ready, START_SECONDS, f"{self.data_dir.name} to be ready"
         )
@@ -135,11 +135,11 @@ class ShoalProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """True if the process runs."""
         return self._process is not None and self._process.poll() is None
 
     def view(self, name: str = "status", **options: Any) -> dict[str, Any] | None:
-        """Return a debug view, or None while nobody answers."""
+        """Return a debug view; None while the socket does not answer."""
         client = NodeClient(
             self.data_dir / SOCKET_NAME, role=m.Role.INSPECTOR, timeout_seconds=10.0
         )
@@ -181,7 +181,7 @@ class ShoalProcess:
             self._process.wait()
 
     def stop(self, seconds: float = 30.0) -> int:
-        """SIGTERM; return the exit code."""
+        """Send SIGTERM; return the exit code."""
         if self._process is None:
             return 0
         if self._process.poll() is None:
@@ -197,7 +197,7 @@ class ShoalProcess:
             raise AssertionError(f"{self.data_dir.name} does not end:\n{self.log}") from None
 
     def close(self) -> None:
-        """End it whatever its state."""
+        """End it in any state."""
         if self._process is None:
             return
         with contextlib.suppress(AssertionError):
@@ -208,7 +208,7 @@ class ShoalProcess:
 
 
 def wait_for(check: Callable[[], Any], seconds: float, what: str) -> Any:
-    """Poll until `check` returns something, not None, False or empty; its value is returned."""
+    """Poll until `check` returns something other than None, False or empty, and return it."""
     deadline = time.monotonic() + seconds
     while True:
         found = check()
@@ -220,7 +220,7 @@ def wait_for(check: Callable[[], Any], seconds: float, what: str) -> Any:
         time.sleep(0.05)
 
 
-class Stage:
+class ProcessManager:
     """Starts processes for one test and ends them all."""
 
     def __init__(self, root: Path) -> None:
@@ -237,7 +237,8 @@ class Stage:
     ) -> ShoalProcess:
         """Return a process that has not been started yet.
 
-        `prefix` is a command that runs it (``prlimit …``); `environment` is added to this one's.
+        `prefix` is a command that runs it (``prlimit …``); `environment` extends this process's
+        own.
         """
         made = ShoalProcess(
             command,
@@ -250,16 +251,16 @@ class Stage:
         return made
 
     def bootstrap(self, name: str = "bootstrap", *flags: str) -> ShoalProcess:
-        """Start a bootstrap peer on loopback, with no local discovery.
+        """Start a bootstrap peer on loopback, without local discovery.
 
-        Else it would meet that of another test, and each test's nodes the other's. The old commit's
-        has no such flag.
+        With local discovery, nodes of concurrent tests would find each other. The old commit's
+        bootstrap has no such flag.
         """
         where = ("--listen", LOOPBACK, "--no-mdns")
         return self.process("bootstrap", name, *where, "--log-level", "info", *flags).start()
 
     def node(self, name: str, *flags: str, bootstrap: str | None = None) -> ShoalProcess:
-        """Start a node on loopback, with short checkpoints and no local discovery."""
+        """Start a node on loopback, with frequent checkpoints and no local discovery."""
         return self.new_node(
             name, "--checkpoint-seconds", "0.5", *flags, bootstrap=bootstrap
         ).start()
@@ -267,7 +268,7 @@ class Stage:
     def new_node(
         self, name: str, *flags: str, bootstrap: str | None = None, **how: Any
     ) -> ShoalProcess:
-        """Return a node on loopback, with no local discovery, that has not been started yet.
+        """Return a node on loopback, without local discovery, that has not been started yet.
 
         `how` are options of `process`.
         """
@@ -281,9 +282,9 @@ class Stage:
 
 
 @contextlib.contextmanager
-def open_stage(root: Path) -> Iterator[Stage]:
-    """A stage that is cleared whatever happens on it."""
-    stage = Stage(root)
+def open_stage(root: Path) -> Iterator[ProcessManager]:
+    """A process manager that ends all its processes in any case."""
+    stage = ProcessManager(root)
     try:
         yield stage
     finally:

@@ -1,4 +1,4 @@
-"""Settings that note which of them are read."""
+"""Settings that record which of them are read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Read = set[str]
 
 
 def reading(known: Settings) -> tuple[Settings, Read]:
-    """Return the same settings, and the set that fills with the names of those read."""
+    """Return equal settings, and the set that collects the names of those read."""
     read: Read = set()
 
     class Noting(Settings):

@@ -1,4 +1,4 @@
-"""The answers at `/shoal/rollouts/1` of a peer that holds some envelopes and lists batches."""
+"""Replies at `/shoal/rollouts/1` of a peer with given envelopes and batch listings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PENDING = Refusal(reason=BatchRefusalReason.PENDING)
 def answer_from(
     query: Query, held: Mapping[BatchId, bytes], listed: Sequence[BatchRef] = ()
 ) -> Answer:
-    """Return what a peer answers that holds these envelopes and lists these batches."""
+    """Return the reply of a peer that stores these envelopes and lists these batches."""
     match query:
         case RecentQuery():
             return Listing(batches=tuple(listed[: query.max_batches]))
@@ -50,7 +50,7 @@ def answer_from(
 
 
 def ref_of(signed: SignedBatch) -> BatchRef:
-    """Return how a listing names a batch."""
+    """Return the entry of a batch in a listing."""
     return BatchRef(
         batch_id=signed.batch_id,
         publisher=signed.publisher,
@@ -61,7 +61,7 @@ def ref_of(signed: SignedBatch) -> BatchRef:
 
 
 def ref_of_copy(raw: bytes) -> BatchRef:
-    """Return how a listing names an envelope that opens to a lenient reader. May raise anything."""
+    """Return the entry of an envelope that only a lenient parser opens. May raise anything."""
     message = rollout_pb2.Envelope.FromString(raw)
     batch = decode_batch(message.payload, max_bytes=MAX_BATCH_BYTES)
     return BatchRef(

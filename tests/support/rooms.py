@@ -1,4 +1,4 @@
-"""Where the packages of this repository lie: in the root, or in the folder of their room."""
+"""Locations of this repository's packages: the root, or a folder of its own."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ HOLDERS = ("p2p", "policy", "bootstrap", "proto", "lab")
 
 
 def package_folders(tree: Path = ROOT) -> tuple[Path, ...]:
-    """Return the folders that Python has to look in for the packages of a tree."""
+    """Return the folders in which Python must look for a tree's packages."""
     return (tree, *(tree / name for name in HOLDERS))
 
 
 def python_path(tree: Path = ROOT) -> str:
-    """Return `package_folders` as the variable PYTHONPATH has them."""
+    """Return `package_folders` as a value of PYTHONPATH."""
     return os.pathsep.join(map(str, package_folders(tree)))

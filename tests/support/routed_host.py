@@ -1,4 +1,4 @@
-"""A host behind a router, without either: the test says what peers see of it, and who answers."""
+"""A double of a host behind a router: the test defines its observed addresses and its partners."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ Partner = Callable[[Stream], Awaitable[object]]
 
 @dataclass(eq=False, kw_only=True)
 class RoutedHost(FakeHost):
-    """What relays, hole punching and port mapping need of `Libp2pHost` beside a `Host`."""
+    """The parts of `Libp2pHost`, beyond `Host`, for relays, hole punching and port mapping."""
 
     announced: AnnouncedAddresses = field(default_factory=AnnouncedAddresses)
     local_ports: dict[PeerId, int] = field(default_factory=dict)
     partner: Partner | None = None
-    """Who is at the other end of a stream that this host opens."""
+    """The peer at the other end of streams that this host opens."""
     opens: Callable[[int, str], bool] = lambda _number, _address: False
-    """``opens(number, address)``: does this knock, counted from 1, meet the other side's?"""
+    """``opens(number, address)``: whether this punch, counted from 1, succeeds."""
     nursery: trio.Nursery | None = None
     knocks: list[tuple[float, str, bool]] = field(default_factory=list)
     num_talks: int = 0
     num_looks: int = 0
 
     def connections(self) -> tuple[ConnectionInfo, ...]:
-        """Return one connection a peer, each with the port that it comes from."""
+        """Return one connection per peer, each with its remote port."""
         self.num_looks += 1
         return tuple(
             replace(one, local_port=self.local_ports.get(one.peer_id, 0), opened_s=5.0)
@@ -55,7 +55,7 @@ class RoutedHost(FakeHost):
         return mine
 
     async def punch_dial(self, address: str, peer_id: PeerId, *, as_client: bool) -> None:
-        """Connect if `opens` says so. Raises KnockFailedError."""
+        """Connect if `opens` allows it. Raises KnockFailedError."""
         self.knocks.append((trio.current_time(), address, as_client))
         if not self.opens(len(self.knocks), address):
             await trio.sleep(0.01)

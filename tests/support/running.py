@@ -1,4 +1,4 @@
-"""Parts of a node that run for as long as a test's block.
+"""Runs components of a node during a test's block.
 
 async with running(discovery):
     await trio.sleep(60)
@@ -15,7 +15,7 @@ import trio
 
 @asynccontextmanager
 async def running(*parts: Any) -> AsyncIterator[trio.Nursery]:
-    """Start what has a `run` that says when it is ready; cancel it when the block ends."""
+    """Start an object with a `run` that reports when it is ready; cancel it at the end."""
     async with trio.open_nursery() as nursery:
         for part in parts:
             await nursery.start(part.run)

@@ -1,4 +1,4 @@
-"""A whole node, real libp2p and task worker included, in a thread: for tests of its debug side."""
+"""A whole node in a thread, with real libp2p and task worker, for tests of its debug views."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.peers import quiet_settings, run_peer
 
 
 class RunningNode:
-    """A node in a thread, from `with` to `with`'s end."""
+    """A node in a thread, for the duration of its `with` block."""
 
     def __init__(self, data_dir: Path, *, parts: Dependencies = REAL, **changes: Any) -> None:
         data_dir.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a command prints with --json against its schema: every key it names, and no other."""
+"""Compares a command's --json output with its schema: all the keys it names, and no others."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import jsonschema
 from shoal.schema import schema_of
 
 OPEN = ("RoundEvent", "Config", "ExperimentOutput")
-"""Types with keys that other pages list."""
+"""Types whose keys other pages list."""
 
 
 def check(words: str, printed: Any) -> None:
-    """Fail where `printed` is not as the schema of a command says, or has keys it does not name."""
+    """Fail if `printed` does not match a command's schema, or has additional keys."""
     assert printed["schema_version"] >= 1
     _validator(words).validate(printed)
 
@@ -27,7 +27,7 @@ def _validator(words: str) -> jsonschema.Draft202012Validator:
 
 
 def _closed(schema: Any) -> Any:
-    """Return a schema that takes only the keys that it names."""
+    """Return a schema that accepts only the keys that it names."""
     if isinstance(schema, list):
         return [_closed(one) for one in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""Servers of tests in threads: of HTTP, and of any bytes."""
+"""Test servers in threads: HTTP, and raw bytes."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def open_server(server: TCPServer) -> Iterator[str]:
 def open_listener(
     listener: socket.socket, serve: Callable[[socket.socket], None]
 ) -> Iterator[None]:
-    """Give each connection to `serve`, in a thread of its own; the end closes all of them."""
+    """Pass each connection to `serve` in its own thread; all are closed at the end."""
     connections: list[socket.socket] = []
 
     def accept() -> None:
-        with suppress(OSError):  # the listener's end
+        with suppress(OSError):  # the listener was closed
             while True:
                 connection, _ = listener.accept()
                 connections.append(connection)

@@ -1,4 +1,4 @@
-"""Peers that break the rules on the simulated network, one behaviour each."""
+"""Attackers on the simulated network, one behaviour each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PEERS = 6
 
 @dataclass(slots=True, eq=False)
 class Attacker:
-    """A raw peer with a key, which sends what it likes to whom it likes."""
+    """A raw peer with a key that sends arbitrary messages to chosen peers."""
 
     world: World
     name: str
@@ -45,7 +45,7 @@ class Attacker:
     gossip: SimulatedGossip
     sequence: int = 0
     served: Counter[PeerId] = field(default_factory=Counter)
-    """Questions answered, by who asked."""
+    """Number of requests answered, by requester."""
 
     @property
     def peer_id(self) -> PeerId:
@@ -54,7 +54,7 @@ class Attacker:
 
     @property
     def topic(self) -> str:
-        """Where its batches belong."""
+        """The topic of its batches."""
         manifest = self.world.manifest
         return manifest.topic(manifest.shard_of(self.peer_id))
 
@@ -86,7 +86,7 @@ class Attacker:
         return say(author, self.sequence, topic, data)
 
     def envelope(self, *, num_groups: int = 1, valid: bool = True) -> bytes:
-        """Return a batch of its own under the next number; a valid one is registered."""
+        """Return its own batch under the next sequence number; a valid one is registered."""
         groups = [make.group(self.rng.randrange(1 << 28), ("x",) * 2) for _ in range(num_groups)]
         raw = self.author.envelope(self.author.batch(groups))
         if valid:
@@ -94,8 +94,8 @@ class Attacker:
         return raw
 
     def serve(self, offered: Sequence[tuple[bytes, Mapping[str, Any]]]) -> None:
-        """From now on list these envelopes, with these words of their listing changed, and give
-        them to whoever asks for them."""
+        """From now on, list these envelopes, with changed fields in the listing, and return them to
+        every requester."""
         by_id = {batch_id(raw): raw for raw, _ in offered}
         refs = [replace(ref_of_copy(raw), **changes) for raw, changes in offered]
 
@@ -108,7 +108,7 @@ class Attacker:
         )
 
     def send_apart(self, messages: list[Message]) -> None:
-        """Send each message to another part of the peers."""
+        """Send each message to a different part of the peers."""
         peers = list(self.gossip.topic_peers(messages[0].topics[0]))
         for index, peer in enumerate(peers):
             self.gossip.pass_on(peer, messages[index % len(messages)])
@@ -141,7 +141,7 @@ def _forge(one: Attacker) -> None:
 
 
 def _steal(one: Attacker) -> None:
-    """Publish another's batch as one's own."""
+    """Publish another peer's batch as its own."""
     if one.world.envelopes:
         one.gossip.send(one.message(one.rng.choice(list(one.world.envelopes))))
 
@@ -153,26 +153,26 @@ def _mismatch(one: Attacker) -> None:
 
 
 def _equivocate(one: Attacker) -> None:
-    """Sign two batches as one number, and show each to half of the peers."""
+    """Sign two batches under one sequence number, and send each to half of the peers."""
     first = one.envelope()
     one.author.sequence -= 1
     one.send_apart([one.message(first), one.message(one.envelope())])
 
 
 def _flood(one: Attacker) -> None:
-    """Valid, useless, and far over any quota."""
+    """Send valid, useless batches, far beyond any quota."""
     for _ in range(4):
         one.gossip.send(one.message(one.envelope(num_groups=16)))
 
 
 def _old(one: Attacker) -> None:
-    """Send again what was valid once, long ago and lately."""
+    """Replay batches that were valid, long ago and recently."""
     one.author.now_ms = one.world.wall_ms() - 2 * 3600 * 1000
     one.gossip.send(one.message(one.envelope(valid=False)))
 
 
 def _respell(one: Attacker) -> None:
-    """Serve what honest nodes publish in other bytes, which open as well to a lenient reader."""
+    """Serve honest batches in another encoding, which only a lenient parser opens."""
 
     def copy_of(envelope: bytes) -> bytes:
         copies = other_spellings(envelope)
@@ -185,7 +185,7 @@ def _respell(one: Attacker) -> None:
 
 
 def _slander(one: Attacker) -> None:
-    """List honest batches as what they are not: another's, another number, another size."""
+    """List honest batches with false fields: another publisher, sequence number or size."""
     names = [member.peer_id for member in one.world.of_kind("honest")]
 
     def lie() -> dict[str, Any]:
@@ -209,4 +209,4 @@ ATTACKS: Mapping[str, Callable[[Attacker], None]] = {
     "slander": _slander,
 }
 BANNED = ("garbage", "forge", "steal", "mismatch", "equivocate")
-"""Those that must be cut off by who they talk to."""
+"""Attacks whose author must be banned by its direct peers."""

@@ -1,8 +1,8 @@
-"""A node on the simulated network: `Node` itself, with a trainer that draws and shares.
+"""A node on the simulated network: `Node` itself, with a trainer that samples and publishes.
 
-Real: all of the node, from the host's callbacks to the answers of its socket's service; its store's
-SQL and its files. Simulated: host and gossip (`shoal_lab.simulation`), the task worker, and the
-trainer, which speaks to the service as one on the socket would.
+Real: the whole node, from the host's callbacks to the replies of its socket's service, with the
+store's SQL and files. Simulated: host and gossip (`shoal_lab.simulation`), the task worker, and the
+trainer, which calls the service as one on the socket would.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ HOLDER = "trainer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """What the nodes of one simulation have in common."""
+    """Settings that the nodes of one simulation share."""
 
     round_s: float = 20.0
     local: int = 2
@@ -67,14 +67,14 @@ class NodeSettings:
     fixed_shards: int | None = None
     target_peers: int = 8
     want_peers: int = 6
-    """Of each shard."""
+    """Period of each shard, in seconds."""
     heartbeat_s: float = 1.0
     tick_s: float = 1.0
-    """Of the shard keeper."""
+    """Period of the shard keeper, in seconds."""
     discovery_s: float | None = None
-    """Of peer exchange; None is as the shard keeper."""
+    """Period of peer exchange; None is that of the shard keeper."""
     backfill_s: float = 60.0
-    """Between two rounds in which peers are asked for what they have."""
+    """Period of requesting listings from peers, in seconds."""
     buffer_groups: int = 400
     """The buffer has a group for each 16 KiB, and an eighth of them for one publisher."""
     ledger: LedgerLimits = field(
@@ -83,40 +83,40 @@ class NodeSettings:
     shards: ShardLimits = field(default_factory=ShardLimits)
     flood: FloodLimits = field(default_factory=FloodLimits)
     streamed: bool = False
-    """Gossip and requests are the real ones, over byte streams (`streamed_host`)."""
+    """True to run the real gossip and requests, over byte streams (`streamed_host`)."""
 
 
 class Observer:
-    """What the simulation wants to know of a node; see `World`. These are called by the node's own
-    tasks, where an exception would be the node's trouble: so they raise none."""
+    """Events that the simulation observes; see `World`. The node's own tasks call these, and an
+    exception would disturb the node, so they raise none."""
 
     def accepted(self, node: SimulatedNode, batch_id: BatchId, publisher: PeerId) -> None:
-        """A batch of another has passed validation."""
+        """An external batch has passed validation."""
 
     def published(self, node: SimulatedNode, envelope: bytes, num_groups: int) -> None:
         """The node has published."""
 
     def drew(self, node: SimulatedNode, publisher: PeerId) -> None:
-        """The trainer has drawn a group of another."""
+        """The trainer has sampled an external group."""
 
     def banned(self, node: SimulatedNode, peer_id: PeerId) -> None:
-        """The node has cut a peer off."""
+        """The node has banned a peer."""
 
 
 class _Store(UnflushedStore):
-    """The store, told of."""
+    """The store, which reports validated batches."""
 
     watcher: SimulatedNode
 
     async def add_all(self, rows: Sequence[External]) -> None:
-        """Tell of what has passed validation, and keep it."""
+        """Report a batch that passed validation, and store it."""
         for batch_id, publisher, *_ in rows:
             self.watcher.observer.accepted(self.watcher, batch_id, publisher)
         await super().add_all(rows)
 
 
 class _End(SimulatedEnd):
-    """A node's end of the network, told of: whom it bans, and which shards it joins."""
+    """A node's end of the network, which reports its bans and its shards."""
 
     def __init__(self, node: SimulatedNode, identity: Identity, settings: HostSettings) -> None:
         super().__init__(
@@ -139,7 +139,7 @@ class _End(SimulatedEnd):
     def gossip(
         self, watch: PeerScorer, settings: GossipSettings, numbers: SequenceNumbers
     ) -> Gossip:
-        """Gossip with a note of when which topic was joined and left."""
+        """Gossip that records when topics are joined and left."""
         node, host = self._node, self.host
         gossip: Gossip
         if isinstance(host, StreamedHost):
@@ -164,12 +164,12 @@ class _End(SimulatedEnd):
 
 
 def rewards_of(group: RolloutGroup) -> tuple[float, ...]:
-    """Return what a verifier gives a group of the simulation."""
+    """Return the simulated verifier's reward for a group."""
     return tuple(float(completion.text == RIGHT) for completion in group.completions)
 
 
 class SimulatedNode:
-    """One life of a node or bootstrap. A restart is another object over the same folder."""
+    """One start of a node or bootstrap peer. A restart is another object over the same folder."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class SimulatedNode:
         useful: bool = True,
         life: int = 1,
     ) -> None:
-        """One without `bootstrap` addresses is a bootstrap peer itself, and trains nothing."""
+        """Without `bootstrap` addresses, it is a bootstrap peer itself and does not train."""
         self.network = network
         self.identity = identity
         self.rng = rng
@@ -197,7 +197,7 @@ class SimulatedNode:
         self.rounds = 0
         self.drawn = 0
         self.joined: dict[str, float] = {}
-        """Topics listened to, and since when."""
+        """Subscribed topics, and since when."""
         self.left: list[tuple[str, float]] = []
         self.worker = InstantWorker()
         self._is_bootstrap = not bootstrap
@@ -217,17 +217,17 @@ class SimulatedNode:
         return self._live
 
     def listens_to(self, publisher: PeerId) -> bool:
-        """Whether what a publisher says is of a shard that this node listens to."""
+        """Return whether a publisher's batches belong to a shard of this node."""
         member = self.live.member
         return member.manifest.is_of(publisher, member.shards.shards)
 
     @property
     def has_joined(self) -> bool:
-        """Whether it is a node that has joined."""
+        """True if it is a node that has joined."""
         return self._live is not None
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Live until cancelled, which is as sudden as a kill."""
+        """Run until cancelled, which is as sudden as a kill."""
         ready = trio.Event()
 
         def on_ready(live: Any) -> None:
@@ -294,7 +294,7 @@ class SimulatedNode:
         batch = make.publish(groups, key=key, round=self.rounds)
         answer = await service.handle(HOLDER, m.Role.TRAINER, batch)
         if isinstance(answer, m.Failure) and answer.retryable:
-            return  # the swarm is behind: a trainer shares the newest later
+            return  # the swarm is behind: a trainer publishes the newest later
         assert isinstance(answer, m.PublishReply), answer
         assert answer.is_new
         envelope = await self.live.store.envelope_part(answer.batch_id, 0, 1 << 20)

@@ -1,6 +1,6 @@
-"""Byte streams between simulated hosts: late, in order, with a window, ended or reset by either.
+"""Byte streams between simulated hosts: delayed, ordered, with a window, closed or reset by either.
 
-Line    one host's end of a connection, as py-libp2p shows it: `muxed_conn`, a socket below
+Line    one host's end of a connection, as in py-libp2p: `muxed_conn`, with a socket below
 Stream  one end of a stream on it, as `INetStream`
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from shoal_lab.simulation.network import SimulatedNetwork
 
 WINDOW_BYTES = 256 * 1024
-"""Unread on one stream; then its writer waits."""
+"""Maximum unread bytes of one stream; then its writer waits."""
 
 
 class Pipe:
@@ -39,7 +39,7 @@ class Pipe:
         self._changed = trio.Event()
 
     async def write(self, data: bytes) -> None:
-        """Wait for room, not for arrival. Raises StreamReset, StreamClosed."""
+        """Wait for window space, not for delivery. Raises StreamReset, StreamClosed."""
         await trio.lowlevel.checkpoint()
         while data:
             if self.is_reset:
@@ -55,7 +55,7 @@ class Pipe:
             self._later(lambda piece=piece: self._arrive(piece))
 
     async def read(self, limit: int) -> bytes:
-        """Return what is there, at most `limit` bytes; empty at the end. Raises StreamReset."""
+        """Return available bytes, at most `limit`; empty at the end. Raises StreamReset."""
         await trio.lowlevel.checkpoint()
         while not self._buffer:
             if self.is_reset:
@@ -70,13 +70,13 @@ class Pipe:
         return found
 
     def close(self) -> None:
-        """No more will be written."""
+        """Close for writing."""
         if not self._is_closed:
             self._is_closed = True
             self._later(self._end)
 
     def reset(self) -> None:
-        """Drop what is on its way; both ends fail."""
+        """Drop bytes in transit; both ends fail."""
         self.is_reset = True
         self._buffer.clear()
         self._tell()
@@ -98,7 +98,7 @@ class Pipe:
 
 
 class Stream(NetStream):
-    """One end; the muxer's stream and the one above it in one."""
+    """One end: the muxer's stream and the one above it in one object."""
 
     def __init__(self, line: Line, protocol: str, inward: Pipe, outward: Pipe) -> None:
         self.muxed_conn: Any = line.muxed_conn
@@ -108,19 +108,19 @@ class Stream(NetStream):
         line.streams[self] = None
 
     def get_protocol(self) -> str:
-        """What was agreed on."""
+        """The negotiated protocol."""
         return self._protocol
 
     async def read(self, n: int | None = None) -> bytes:
-        """As `INetStream` has it."""
+        """Set the protocol, as `INetStream` does."""
         return await self._inward.read(n if n is not None else WINDOW_BYTES)
 
     async def write(self, data: bytes) -> None:
-        """As `INetStream` has it."""
+        """Return the remote address, as `INetStream` does."""
         await self._outward.write(data)
 
     def write_now(self, _data: bytes) -> bool:
-        """Send nothing: whatever is written waits for its turn."""
+        """Send nothing: writes wait for their turn."""
         return False
 
     async def close(self) -> None:
@@ -148,7 +148,7 @@ class _Socket:
         return host_and_port(self._remote)
 
     def setsockopt(self, *_: object) -> None:
-        """Linger or not: it is cut at once."""
+        """Ignore lingering: the connection ends at once."""
 
     def close(self) -> None:
         self._close()
@@ -158,7 +158,9 @@ class _Muxed:
     def __init__(self, peer_id: PeerId, socket: _Socket) -> None:
         self.peer_id = to_libp2p_id(peer_id)
         self.event_shutting_down = trio.Event()
-        stream: Any = object.__new__(trio.SocketStream)  # what the product looks for below it
+        stream: Any = object.__new__(
+            trio.SocketStream
+        )  # the type that the product looks for below it
         stream.socket = socket
         self.conn = stream
 
@@ -171,17 +173,17 @@ class Line:
     """One host's end of a connection."""
 
     def __init__(self, peer_id: PeerId, remote: str, close: Callable[[], None]) -> None:
-        """`remote` is the other's transport address; `close` cuts the connection."""
+        """`remote` is the other end's transport address; `close` ends the connection."""
         self.muxed_conn = _Muxed(peer_id, _Socket(remote, close))
         self.streams: dict[Stream, None] = {}
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has ended."""
+        """True if it has ended."""
         return self.muxed_conn.is_closed
 
     def end(self) -> None:
-        """The connection is gone, and its streams with it."""
+        """Mark the connection and its streams as ended."""
         self.muxed_conn.event_shutting_down.set()
         for stream in list(self.streams):
             stream.cut()

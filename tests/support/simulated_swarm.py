@@ -1,8 +1,8 @@
-"""A swarm under virtual time: members that come and go, attackers, and rules that always hold.
+"""A swarm in virtual time: members that join and leave, attackers, and permanent invariants.
 
     report = simulate(seed, Plan(...), folder, script)
 
-Every failure names its seed, and the same seed is the same run: set SHOAL_SIM_SEED to replay one.
+Every failure names its seed, and equal seeds give equal runs: set SHOAL_SIM_SEED to repeat one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _PURE = (
         if hasattr(module, name)
     ),
     (validation, "parse_batch"),
-    # A node keeps the words of those around it, and here are the words of all nodes.
+    # A node knows the names around it; this process has those of all nodes.
     (wire_manifest, "_path_of"),
     (wire_manifest, "_shards_of"),
     (address, "_canonical"),
@@ -68,7 +68,7 @@ _MOST_KEPT = 65536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The size and make of a swarm."""
+    """The size and composition of a swarm."""
 
     honest: int = 20
     liars: int = 0
@@ -76,19 +76,19 @@ class Plan:
     node: NodeSettings = field(default_factory=NodeSettings)
     links: LinkSettings = field(default_factory=LinkSettings)
     skew_s: float = 0.0
-    """Each clock is off by up to this."""
+    """Maximum clock error."""
     attackers: tuple[str, ...] = ()
     """Names of `simulated_attackers.ATTACKS`."""
     attack_s: float = 4.0
     """Mean time between two acts of an attacker."""
     measure_after_s: float = 0.0
     arrive_s: float = 0.0
-    """Members come at random within so long after the bootstrap; 0 is one after the other."""
+    """Members join at random times up to this after the bootstrap peer; 0: one after the other."""
 
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """Somebody with a key; `node` while it is up."""
+    """A member with a key; `node` while it is up."""
 
     name: str
     identity: Identity
@@ -109,7 +109,7 @@ class Member:
 
 @dataclass(slots=True, eq=False)
 class Publication:
-    """An honest batch, and who should hear it."""
+    """An honest batch, and its expected receivers."""
 
     batch_id: BatchId
     publisher: PeerId
@@ -119,7 +119,7 @@ class Publication:
 
 
 class World(Observer):
-    """The swarm, and the books of what happened in it."""
+    """The swarm, with a record of all events in it."""
 
     def __init__(self, seed: int, plan: Plan, folder: Path) -> None:
         self.seed = seed
@@ -136,14 +136,14 @@ class World(Observer):
         ]
         self._kind_of = {member.peer_id: member.kind for member in self.members}
         self.valid: dict[BatchId, PeerId] = {}
-        """Every valid batch that anybody made."""
+        """Every valid batch that was created."""
         self.heard: dict[BatchId, dict[SimulatedNode, float]] = {}
         self.publications: list[Publication] = []
         self.draws: list[tuple[float, str]] = []
         self.bans: Counter[tuple[str, str]] = Counter()
         self.latencies: list[float] = []
         self.envelopes: deque[bytes] = deque(maxlen=32)
-        """What passed over the wire lately, for who wants to misuse it."""
+        """Recent bytes on the wire, for attackers."""
         self.attackers = [attacker(self, name, n) for n, name in enumerate(plan.attackers)]
         self.failures: list[str] = []
         self._trace = hashlib.sha256()
@@ -166,7 +166,7 @@ class World(Observer):
         )
 
     def _free_address(self, rng: random.Random) -> str:
-        """Return an address of nobody's: of ten thousand drawn two would be alike."""
+        """Return an unused address: of ten thousand random ones, two would be equal."""
         while (address := "/ip4/10.{}.{}.{}/tcp/4001".format(*rng.randbytes(3))) in self._taken:
             continue
         self._taken.add(address)
@@ -187,11 +187,11 @@ class World(Observer):
         return f"{member.address}/p2p/{member.peer_id}"
 
     def wall_ms(self, skew_ms: int = 0) -> int:
-        """Return the wall clock of somebody whose clock is off by `skew_ms`."""
+        """Return a wall clock that is wrong by `skew_ms`."""
         return EPOCH_MS + int(1000 * trio.current_time()) + skew_ms
 
     async def start(self, member: Member, *, also: tuple[str, ...] = ()) -> None:
-        """Start a member that is down, over what its disk holds; `also` are further bootstraps."""
+        """Start a member that is down, over its data; `also` are further bootstrap addresses."""
         member.lives += 1
         is_bootstrap = member.kind == "bootstrap"
         node = SimulatedNode(
@@ -228,10 +228,10 @@ class World(Observer):
             member.scope.cancel()
         await member.down.wait()
 
-    # What nodes tell
+    # Events of nodes
 
     def accepted(self, node: SimulatedNode, batch_id: BatchId, publisher: PeerId) -> None:
-        """Every batch that passes validation was made by its publisher, and is valid."""
+        """Check that a validated batch was made by its publisher, and is valid."""
         if self.valid.get(batch_id) != publisher:
             self.fail(f"{node.peer_id} accepted a batch that {publisher} never validly made")
         heard = self.heard.setdefault(batch_id, {})
@@ -241,7 +241,7 @@ class World(Observer):
         self.note("accept", node.peer_id, batch_id.hex())
 
     def published(self, node: SimulatedNode, envelope: bytes, num_groups: int) -> None:
-        """Register an own batch and who should hear it."""
+        """Register an own batch and its expected receivers."""
         batch_id = digests.batch_id(envelope)
         self.valid[batch_id] = node.peer_id
         now, shard = trio.current_time(), self.manifest.shard_of(node.peer_id)
@@ -260,13 +260,13 @@ class World(Observer):
         self.publications.append(Publication(batch_id, node.peer_id, topic, now, listeners))
 
     def drew(self, node: SimulatedNode, publisher: PeerId) -> None:
-        """Count whose groups honest trainers draw."""
+        """Count the publishers of groups that honest trainers sample."""
         if node.useful:
             self.draws.append((trio.current_time(), self._kind_of.get(publisher, "attacker")))
         self.note("draw", node.peer_id, publisher)
 
     def banned(self, node: SimulatedNode, peer_id: PeerId) -> None:
-        """An honest node is never cut off by an honest node."""
+        """Check that an honest node never bans an honest node."""
         kind = self._kind_of.get(peer_id, "attacker")
         if kind in ("honest", "bootstrap", "liar"):
             row = node.live.peer.guard.reputation.row(peer_id, trio.current_time())
@@ -275,7 +275,7 @@ class World(Observer):
         self.note("ban", node.peer_id, peer_id)
 
     def fail(self, text: str) -> None:
-        """Note that a rule is broken; the run ends with it."""
+        """Record a violated invariant, which ends the run."""
         self.failures.append(self.say(text))
 
     def note(self, *event: object) -> None:
@@ -284,17 +284,17 @@ class World(Observer):
 
     @property
     def trace(self) -> str:
-        """What distinguishes one run from another."""
+        """A digest that distinguishes one run from another."""
         return self._trace.hexdigest()
 
     def say(self, text: str) -> str:
-        """Return a failure's text, with the seed that brings it back."""
+        """Return a failure's text with the seed that reproduces it."""
         return f"[SHOAL_SIM_SEED={self.seed}, {trio.current_time():.3f} s] {text}"
 
-    # Rules
+    # Invariants
 
     async def watch(self, every_s: float = 20.0) -> None:
-        """Check what must hold at any moment, until cancelled."""
+        """Check the permanent invariants until cancelled."""
         while True:
             await trio.sleep(every_s)
             assert not self.failures, self.failures
@@ -303,7 +303,7 @@ class World(Observer):
                     self._check_bounds(node.live.buffer)
 
     def _check_bounds(self, buffer: ReplayBuffer) -> None:
-        # Two rows: the own groups and the other publisher with most, or two others.
+        # Two rows: the own groups and the largest other publisher, or two other publishers.
         limits, stats = self.plan.node, buffer.stats(trio.current_time(), max_publishers=2)
         within = (
             stats.groups <= limits.buffer_groups
@@ -318,9 +318,10 @@ class World(Observer):
         assert within, self.say(f"a buffer is over its bounds: {stats}")
 
     def delivery(self, *, since: float, grace_s: float = 30.0) -> tuple[int, int]:
-        """Return how many deliveries of batches published since then came, of how many due.
+        """Return how many batches published since then were delivered, of how many expected.
 
-        Due is a delivery to who was up and on the shard for 30 s before and `grace_s` after.
+        A delivery is expected at nodes that were up and on the shard from 30 s before until
+        `grace_s` after.
         """
         now = trio.current_time()
         up = set(map(id, self.up("honest", "liar")))
@@ -341,7 +342,7 @@ class World(Observer):
         return came, due
 
     def share_of_draws(self, kind: str, *, since: float) -> float:
-        """Return the share of what honest trainers drew that came from `kind`."""
+        """Return the fraction of groups sampled by honest trainers that came from `kind`."""
         kinds = Counter(who for at, who in self.draws if at >= since)
         return kinds[kind] / max(1, sum(kinds.values()))
 
@@ -357,7 +358,7 @@ Script = Callable[[World], Awaitable[None]]
 
 
 def simulate(seed: int, plan: Plan, folder: Path, script: Script) -> World:
-    """Run `script` in a swarm that has been started; return the world with its books."""
+    """Run `script` in a started swarm; return the world with its records."""
     world: list[World] = []
 
     async def main() -> None:
@@ -379,7 +380,7 @@ def simulate(seed: int, plan: Plan, folder: Path, script: Script) -> World:
 
 
 async def _start_all(world: World) -> None:
-    """Start every member: in order, or as they come."""
+    """Start every member: in order, or at random times."""
     for member in world.members:
         if not world.plan.arrive_s or member.kind == "bootstrap":
             await world.start(member)
@@ -395,7 +396,7 @@ async def _come(world: World, member: Member, at: float) -> None:
 
 @contextmanager
 def memoised() -> Iterator[None]:
-    """Do once, not once a node, what depends on nothing but its arguments."""
+    """Compute once for all nodes what depends only on its arguments."""
     real = {(module, name): getattr(module, name) for module, name in _PURE}
     try:
         for (module, name), function in real.items():
@@ -408,7 +409,7 @@ def memoised() -> Iterator[None]:
 
 @contextmanager
 def _spared_collector() -> Iterator[None]:
-    """Collect seldom: as `shoal_base.collector` has it for one node, and here are a hundred."""
+    """Collect garbage rarely: as `shoal_base.collector` for one node, but here for a hundred."""
     thresholds = gc.get_threshold()
     gc.set_threshold(4 * NEW_CONTAINERS)
     try:
@@ -419,7 +420,7 @@ def _spared_collector() -> Iterator[None]:
 
 @contextmanager
 def _unflushed() -> Iterator[None]:
-    """Flush no file: nobody cuts the power here."""
+    """Flush no file: there are no power failures here."""
     real = os.fsync
     os.fsync = lambda _fd: None  # type: ignore[assignment]
     try:

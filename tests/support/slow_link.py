@@ -1,8 +1,8 @@
-"""One end of a link between two network namespaces that takes its time: started in each of them.
+"""One end of a delayed link between two network namespaces: one process in each of them.
 
     python tests/support/slow_link.py DEVICE OWN_SOCKET OTHER_SOCKET SECONDS
 
-A device of IP packets here, another at the other end; what is sent arrives so much later.
+A device for IP packets here, and another at the other end; packets arrive after SECONDS.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main(device: str, own: str, other: str, seconds: str) -> None:
             with contextlib.suppress(OSError):  # the device is not up yet
                 os.write(tun, link.recv(_MAX_PACKET_BYTES))
         while waiting and waiting[0][0] <= time.monotonic():
-            with contextlib.suppress(OSError):  # the other end is not there yet
+            with contextlib.suppress(OSError):  # the other end does not exist yet
                 link.sendto(waiting.popleft()[1], other)
 
 

@@ -1,9 +1,9 @@
-"""A simulated host whose protocols travel as bytes: the real request server and the real gossip.
+"""A simulated host whose protocols use bytes: the real request server and the real gossip.
 
-`SimulatedHost` hands requests over whole and `SimulatedGossip` has no bytes; here every
-frame is written, negotiated, cut and read by the code that ships (`net.request`,
-`gossip`), over streams of `simulated_streams`. Real below that: nothing; muxer, cipher and
-identify have tests of their own.
+`SimulatedHost` passes whole requests, and `SimulatedGossip` has no bytes. Here every frame is
+written, negotiated, split and read by the real code (`net.request`, `gossip`), over streams of
+`simulated_streams`. Nothing below that is real: muxer, encryption and identify have their own
+tests.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EPOCH_S = 1_700_000_000
 
 
 class StreamedHost(SimulatedHost):
-    """Has what `Libp2pGossip` and `RequestServer` ask of a `Libp2pHost`."""
+    """The parts of `Libp2pHost` that `Libp2pGossip` and `RequestServer` use."""
 
     def __init__(self, *args: Any, **how: Any) -> None:
         super().__init__(*args, **how)
@@ -60,11 +60,11 @@ class StreamedHost(SimulatedHost):
     # Connections
 
     def silent_s(self, peer_id: PeerId) -> float:
-        """Return 0: a line in memory is never silent."""
+        """Return 0: a connection in memory is never idle."""
         return 0.0
 
     def on_connected(self, peer_id: PeerId, direction: Direction) -> None:
-        """Take a connection."""
+        """Accept a connection."""
         if peer_id not in self.lines:
             other = self.network.host(peer_id)
             remote = other.address if other is not None else "/ip4/0.0.0.0/tcp/0"
@@ -101,7 +101,7 @@ class StreamedHost(SimulatedHost):
     def serve_streams(
         self, protocol_id: str, handler: Callable[[PeerId, Any], Awaitable[None]]
     ) -> None:
-        """Serve it as `Libp2pHost` does."""
+        """Serve the protocol as `Libp2pHost` does."""
 
         async def serve(stream: Any) -> None:
             await handler(from_libp2p_id(stream.muxed_conn.peer_id), stream)
@@ -121,7 +121,7 @@ class StreamedHost(SimulatedHost):
         limits: RequestLimits | None = None,
         on_sent: Callable[[PeerId, bytes], None] = lambda _peer_id, _request: None,
     ) -> None:
-        """Serve it as `Libp2pHost` does."""
+        """Serve the protocol as `Libp2pHost` does."""
         server = RequestServer(
             handler,
             max_request_bytes=max_request_bytes,
@@ -138,7 +138,7 @@ class StreamedHost(SimulatedHost):
 
 
 async def _serve(handler: Serve, stream: Stream) -> None:
-    """As the swarm does: what a handler raises resets its stream."""
+    """Reset the stream if its handler raises, as the swarm does."""
     try:
         await handler(stream)
     except Exception as error:  # noqa: BLE001 - a peer's bytes reach any code
@@ -147,7 +147,7 @@ async def _serve(handler: Serve, stream: Stream) -> None:
 
 
 class _Face:
-    """py-libp2p's host, as gossip knows it."""
+    """py-libp2p's host, as gossip uses it."""
 
     def __init__(self, host: StreamedHost) -> None:
         self._host = host
@@ -174,7 +174,7 @@ class _Network:
 
 @contextmanager
 def virtual_gossip() -> Iterator[None]:
-    """Let the real gossip number its messages by Trio's clock."""
+    """Make the real gossip number its messages by Trio's clock."""
     clock = SimpleNamespace(time_ns=lambda: int((EPOCH_S + trio.current_time()) * 1e9))
     real: Any = gossip.time  # type: ignore[attr-defined]
     gossip.time = clock  # type: ignore[assignment, attr-defined]

@@ -1,4 +1,4 @@
-"""Streams of one protocol in memory, as a host's handlers see them."""
+"""In-memory streams of one protocol, as a host's handlers use them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TalkStream:
 
 
 def open_talk(own: PeerId, other: PeerId) -> tuple[INetStream, INetStream]:
-    """Return the end that `own` holds and the one that `other` holds."""
+    """Return the ends of `own` and of `other`."""
     one, two = trio.testing.memory_stream_pair()
     held = TalkStream(one, _Connection(to_libp2p_id(other)))
     theirs = TalkStream(two, _Connection(to_libp2p_id(own)))

@@ -1,4 +1,4 @@
-"""Task files as a user writes them, and what is asked of their families."""
+"""Task files as a user writes them, and requests to their families."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal_wire.types import FinishReason
 def task_file(
     folder: Path, name: str, content: Sequence[Mapping[str, object]] = (), /, **fields: object
 ) -> Path:
-    """Write a task file, and its rows beside it if there are any; a field of None is left out."""
+    """Write a task file, and its rows if there are any; fields with None are omitted."""
     folder.mkdir(exist_ok=True)
     if content:
         (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, content)))
@@ -28,5 +28,5 @@ def task_file(
 def score_of(
     task: TaskCoordinates, text: str, finish: FinishReason = FinishReason.STOP
 ) -> ScoreRequest:
-    """Return the question what a text is worth."""
+    """Return the reward of a text."""
     return ScoreRequest(task=task, text=text, finish_reason=finish)

@@ -1,4 +1,4 @@
-"""Runs commands of `shoal`, one after another in one process, in a terminal or into a pipe."""
+"""Runs `shoal` commands, one after another in one process, in a terminal or into a pipe."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.hostile_text import acting_in
 
 _OWN = re.compile(
     r"\x1b\[[0-9;]*m"  # colour
-    r"|\x1b\[\?25[lh]|\r?(\x1b\[1A)?\x1b\[2K"  # a bar that is redrawn, and its cursor
+    r"|\x1b\[\?25[lh]|\r?(\x1b\[1A)?\x1b\[2K"  # a progress bar and its cursor
 )
 _MARK = re.compile(r"^@@ (\d+) ended (\d+)\r?\n", re.M)
 PATIENCE_S = 240
@@ -29,9 +29,9 @@ PATIENCE_S = 240
 def shown(
     commands: Sequence[Sequence[str]], folder: Path, *, columns: int | None
 ) -> list[tuple[int, str]]:
-    """Return the exit code of each command, and what stands on its terminal; None is a pipe.
+    """Return the exit code and the terminal's content for each command; None means a pipe.
 
-    What moves the cursor or colours for shoal itself is left out.
+    Shoal's own colours and cursor movements are removed.
     """
     command = [sys.executable, "-m", "tests.support.terminals", json.dumps(commands)]
     raw = _run(command, folder, _environment(), columns)
@@ -44,7 +44,7 @@ def shown(
 
 
 def announced(argv: Sequence[str], folder: Path, *, last: str) -> str:
-    """Run a command that serves, in a terminal, until it has shown `last`; return all it shows."""
+    """Run a serving command in a terminal until it has shown `last`; return its output."""
     master, process = _start([sys.executable, "-m", "shoal", *argv], folder, _environment(), 80)
     found = b""
     with process:
@@ -97,12 +97,12 @@ def _run(
 
 
 def read_terminal(master: int) -> bytes:
-    """Read what is written to a terminal, to its end."""
+    """Read a terminal's output to its end."""
     found = b""
     try:
         while data := os.read(master, 1 << 16):
             found += data
-    except OSError:  # how a terminal's end shows
+    except OSError:  # the end of a terminal
         pass
     finally:
         os.close(master)
@@ -110,7 +110,7 @@ def read_terminal(master: int) -> bytes:
 
 
 def acting_on_screen(text: str) -> set[str]:
-    """Return the characters that act in what a command has shown."""
+    """Return the control characters in a command's output."""
     return acting_in(text) - {"\n"}
 
 
@@ -118,9 +118,9 @@ def _run_all(commands: Sequence[Sequence[str]]) -> None:
     for number, argv in enumerate(commands):
         try:
             code = main(argv)
-        except SystemExit as end:  # argparse's own way out
+        except SystemExit as end:  # argparse exits this way
             code = end.code if isinstance(end.code, int) else 1
-        # What serves writes by threads: its words would come among those of the next command.
+        # Serving commands write from threads, which would mix with the next command's output.
         drain_output()
         sys.stdout.write(f"@@ {number} ended {code}\n")
         drain_output()

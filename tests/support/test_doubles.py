@@ -1,4 +1,4 @@
-"""The doubles behave as the real ones do, as far as a part under test can tell."""
+"""The doubles behave like the real ones, as far as a component under test can tell."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def copy_tree(folder: Path) -> None:
-    """Copy all that git knows or would take into a folder."""
+    """Copy all files that git tracks or would add into a folder."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -36,7 +36,7 @@ def copy_tree(folder: Path) -> None:
 
 
 class Tree:
-    """All that git knows or would take, copied into a folder."""
+    """A copy of all files that git tracks or would add."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -56,7 +56,7 @@ class Tree:
                 path.unlink(missing_ok=True)
                 continue
             path.write_text(text, encoding="utf-8")
-            # What Python has compiled it knows by the second: two changes may be in one.
+            # Compiled files are matched by the second: two changes may fall into one.
             now = next(self._times)
             os.utime(path, (now, now))
 
@@ -96,12 +96,12 @@ class Tree:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What its processes have: its own modules, and no settings of who runs the tests."""
+        """The environment of its processes: its own modules, and none of the user's settings."""
         own = {k: v for k, v in os.environ.items() if not k.startswith("SHOAL_")}
         return own | {"PYTHONPATH": python_path(self.folder)}
 
     def run(self, *command: str, timeout_s: float = 100) -> subprocess.CompletedProcess[str]:
-        """Run a Python module with the copy's modules, and end all that it started.
+        """Run a Python module with the copy's modules, and end all processes that it started.
 
         Raises:
             subprocess.TimeoutExpired: it took longer than `timeout_s`.

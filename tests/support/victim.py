@@ -1,10 +1,10 @@
-"""A whole node under attack, in a thread with a loop of its own, watched by a probe in that loop.
+"""A whole node under attack, in a thread with its own loop, observed by a probe in that loop.
 
-    with Victim(tmp_path / "node") as victim:          # a real node, all of it
+    with Victim(tmp_path / "node") as victim:          # a whole real node
         async with open_hostile(victim) as attacker: … # raw libp2p, in the test's own loop
         await still_works(victim)
 
-Only the task worker is replaced, by one that answers at once: attacks are on the loop, not on it.
+Only the task worker is replaced, by an instant one: attacks target the loop, not the worker.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.support.peers import INSTANT
 from tests.support.running_node import RunningNode
 
 NOT_STALLED_S = 5.0
-"""The loop's longest pause that still counts as running, on a machine that is busy with others."""
+"""Maximum pause of the loop that still counts as running, on a busy machine."""
 GROWTH_BYTES = 96 << 20
 _TICK_S = 0.02
 
@@ -45,7 +45,7 @@ class Victim(RunningNode):
         self.longest_pause_s = 0.0
         self.ticks = 0
         self.now = 0.0
-        """Its loop's clock, which is not the test's: each Trio run has its own."""
+        """The clock of its loop, which differs from the test's: each Trio run has its own."""
 
     @property
     def peer_id(self) -> PeerId:
@@ -58,29 +58,29 @@ class Victim(RunningNode):
         return self.node.member.gossip.topics()[0]
 
     def counts(self) -> Counter[str]:
-        """What gossip has counted."""
+        """Gossip's counters."""
         return Counter(self.node.member.gossip.stats().pubsub)
 
     def score(self, peer_id: PeerId) -> float:
-        """A peer's points."""
+        """Return a peer's score."""
         return self.node.member.guard.reputation.score(peer_id, self.now)
 
     def points(self, peer_id: PeerId) -> dict[Cause, float]:
-        """A peer's points by cause."""
+        """Return a peer's score by cause."""
         board = self.node.member.guard.reputation.board
         return dict(board.row(peer_id, self.now).points)
 
     def is_cut(self, peer_id: PeerId) -> bool:
-        """Whether a peer is banned and gone."""
+        """Return whether a peer is banned and disconnected."""
         host = self.node.member.host
         return host._admission.is_banned(peer_id, self.now) and not host.is_connected(peer_id)
 
     def rss(self) -> int:
-        """Resident memory of the process: the test's own included, so an upper bound."""
+        """Resident memory of the process, including the test's own, so an upper bound."""
         return int(psutil.Process().memory_info().rss)
 
     def __enter__(self) -> Victim:
-        """Start the node, and the probe beside it."""
+        """Start the node, and the probe in its loop."""
         super().__enter__()
         self.thread_id = self.call(threading.get_ident)
         self._life.callback(self._portal.start_task_soon(self._probe).cancel)
@@ -97,7 +97,7 @@ class Victim(RunningNode):
 
 
 class Attacker(HostilePeer):
-    """A hostile host connected to a victim, with an author's pen."""
+    """A hostile host connected to a victim, with an author's key."""
 
     def __init__(self, host: Libp2pHost, victim: Victim) -> None:
         super().__init__(host, victim.peer_id)
@@ -122,9 +122,9 @@ class Attacker(HostilePeer):
         return await self.send_rpc(rpc_pb2.RPC(publish=[self.message(each) for each in data]))
 
     async def flood(self, frame: bytes, *, seconds: float = 30.0) -> float:
-        """Write `frame` as fast as it is taken until cut off; return the seconds that took.
+        """Write `frame` as fast as possible until disconnected; return the seconds that took.
 
-        Raises trio.TooSlowError when nobody cuts it off.
+        Raises trio.TooSlowError if it is never disconnected.
         """
         started = trio.current_time()
         with trio.fail_after(seconds):
@@ -150,7 +150,7 @@ async def open_hostile(victim: Victim) -> AsyncIterator[Attacker]:
 
 
 async def still_works(victim: Victim) -> None:
-    """An honest stranger's batch arrives in the buffer, and the loop has never stood still."""
+    """Check that an honest new peer's batch reaches the buffer, and the loop never stalled."""
     before = victim.node.pool.groups_received
     async with open_hostile(victim) as honest:
         await honest.publish(honest.author.envelope())

@@ -1,14 +1,14 @@
-"""Runs pytest over and over without its imports: each run is a fork of a process that has them.
+"""Runs pytest repeatedly without its imports: each run is a fork of a process that has them.
 
-Half of what a short test takes is the import of libraries, seconds for a node's.  Those of others
-are imported here once, nothing of this project: what a run imports of it is read anew, as in a
-process of its own.  A run is a line of JSON on standard input, its end a line on standard output,
-where a line `{}` says before all runs that the imports are over and files may change:
+Half of a short test's time is the import of libraries, seconds for a node's. Third-party libraries
+are imported once, but nothing of this project: each run imports it again, as in a new process. A
+run is a line of JSON on standard input, its result a line on standard output. A line `{}` before
+all runs means that the imports are done and files may change:
 
     {"arguments": ["-x", "tests/…"], "timeout_s": 900}  ─▶  {"code": 1, "output": "…"}
 
-It is a script, in the folder whose tests it runs:  ``python tests/support/warm_pytest.py TEST…``
-imports what these tests do.
+It is a script, run in the folder with the tests: ``python tests/support/warm_pytest.py TEST…``
+imports what these tests need.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ _OWN = ("shoal_p2p", "shoal_policy", "shoal_bootstrap", "shoal", "tests", "bench
 
 
 def is_own(module: str) -> bool:
-    """Return whether a module is of this project, going by its name."""
+    """Return whether a module belongs to this project, judging by its name."""
     return module.startswith(_OWN)
 
 
 def main() -> None:
     """Serve until standard input ends."""
     root = Path.cwd()
-    holders = ("p2p", "policy", "bootstrap", "proto", "lab")  # nothing of ours is imported here
+    holders = ("p2p", "policy", "bootstrap", "proto", "lab")  # nothing of this project is imported
     rooms = (root, *(root / name for name in holders))
     sys.path[:1] = map(str, rooms)  # instead of this script's own folder
     for name in _imported_by(sys.argv[1:]):
-        with contextlib.suppress(Exception):  # made by its package, and no file of its own
+        with contextlib.suppress(Exception):  # created by its package, without a file
             importlib.import_module(name)
     if own := [name for name in sys.modules if is_own(name)]:
         raise SystemExit(f"imported before any run: {own}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # with the run that is under way
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # also ends the current run
     print("{}", flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _imported_by(tests: list[str]) -> list[str]:
-    """Return the libraries' modules that are there once these tests are collected."""
+    """Return the library modules that are loaded after collecting these tests."""
     code, output = _run_forked(_collect, tests, 600)
     if code:
         raise SystemExit(output)
@@ -74,7 +74,7 @@ def _test(arguments: list[str]) -> int:
 def _run_forked(
     call: Callable[[list[str]], int], arguments: list[str], timeout_s: float
 ) -> tuple[int | None, str]:
-    """Return what a call in a process of its own returns, None if not in time, and its output."""
+    """Return the result of a call in a new process, None after a time-out, and its output."""
     with tempfile.TemporaryFile() as output:
         child = os.fork()
         if not child:
@@ -83,7 +83,7 @@ def _run_forked(
             code = _code_of(child, timeout_s)
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(child, signal.SIGKILL)  # and all that it started
+                os.killpg(child, signal.SIGKILL)  # and all its children
         if code is None:
             os.waitpid(child, 0)
         output.seek(0)
@@ -107,7 +107,7 @@ def _be(call: Callable[[list[str]], int], arguments: list[str], output: int) -> 
 
 
 def _code_of(child: int, timeout_s: float) -> int | None:
-    """Return how it ended; None if it has not in time."""
+    """Return how it ended; None after a time-out."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         pid, status = os.waitpid(child, os.WNOHANG)

@@ -13,7 +13,7 @@ from shoal_ipc import messages as m
 from shoal_ipc.client import SOCKET_NAME, NodeClient
 from tests.support import factories as make
 from tests.support import nat
-from tests.support.processes import ShoalProcess, Stage, wait_for
+from tests.support.processes import ProcessManager, ShoalProcess, wait_for
 
 PATIENCE_S = 60.0
 
@@ -28,13 +28,17 @@ def internet() -> Iterator[nat.Internet]:
         yield net
 
 
-def bootstrap(stage: Stage, net: nat.Internet, *flags: str) -> ShoalProcess:
+def bootstrap(stage: ProcessManager, net: nat.Internet, *flags: str) -> ShoalProcess:
     listen = ("--listen", f"/ip4/{nat.PUBLIC}/tcp/4001")
     return stage.process("bootstrap", "boot", *listen, *flags, prefix=net.public).start()
 
 
 def hidden(
-    stage: Stage, net: nat.Internet, name: str, boot: ShoalProcess, at: nat.Prefix | None = None
+    stage: ProcessManager,
+    net: nat.Internet,
+    name: str,
+    boot: ShoalProcess,
+    at: nat.Prefix | None = None,
 ) -> ShoalProcess:
     common = ("--role=observe", "--no-mdns", "--bootstrap", boot.address)
     return stage.process("node", name, *common, prefix=at or net.behind_nat()).start()
@@ -66,7 +70,7 @@ def finding(node: ShoalProcess, check: str) -> dict[str, Any]:
 
 
 def test_two_nodes_behind_routers_exchange_batches_through_a_relay(
-    internet: nat.Internet, stage: Stage
+    internet: nat.Internet, stage: ProcessManager
 ) -> None:
     boot = bootstrap(stage, internet, "--relay")
     routers = [internet.behind_nat(nat.Router.SYMMETRIC) for _ in range(2)]
@@ -96,7 +100,7 @@ def test_two_nodes_behind_routers_exchange_batches_through_a_relay(
     ("refuses", "delay_s"), [(False, 0.0), (True, 0.06)], ids=["silent", "refusing, far"]
 )
 def test_two_nodes_behind_cone_routers_become_direct(
-    internet: nat.Internet, stage: Stage, refuses: bool, delay_s: float
+    internet: nat.Internet, stage: ProcessManager, refuses: bool, delay_s: float
 ) -> None:
     """A router that refuses must be knocked at while the other's knock is on its way."""
     boot = bootstrap(stage, internet, "--relay")
@@ -116,7 +120,9 @@ def test_two_nodes_behind_cone_routers_become_direct(
 
 
 @pytest.mark.skipif(shutil.which("miniupnpd") is None, reason="needs Debian's miniupnpd")
-def test_a_router_that_forwards_ports_lets_others_in(internet: nat.Internet, stage: Stage) -> None:
+def test_a_router_that_forwards_ports_lets_others_in(
+    internet: nat.Internet, stage: ProcessManager
+) -> None:
     boot = bootstrap(stage, internet)
     host, outside = internet.behind_forwarding()
     one = hidden(stage, internet, "one", boot, host)
@@ -145,7 +151,7 @@ def is_direct(node: ShoalProcess, other: ShoalProcess) -> bool:
 
 
 def test_without_a_relay_they_meet_by_the_bootstrap_only_and_are_told_so(
-    internet: nat.Internet, stage: Stage
+    internet: nat.Internet, stage: ProcessManager
 ) -> None:
     boot = bootstrap(stage, internet)
     one = hidden(stage, internet, "one", boot)

@@ -20,7 +20,7 @@ import shoal
 from shoal_wire.invite import Invite, encode_invite
 from shoal_wire.types import Completion, FinishReason
 from tests.support.peers import INSTANT
-from tests.support.processes import LOOPBACK, Stage, wait_for
+from tests.support.processes import LOOPBACK, ProcessManager, wait_for
 from tests.support.running_node import RunningNode
 
 pytestmark = pytest.mark.timeout(300)
@@ -103,7 +103,7 @@ def test_what_one_publishes_another_draws_verifies_and_acknowledges_once(
 
 
 def test_a_node_that_is_away_or_killed_in_between_loses_nothing(
-    stage: Stage, tmp_path: Path
+    stage: ProcessManager, tmp_path: Path
 ) -> None:
     folder = tmp_path / "giver"
     with ExitStack() as stack:

@@ -21,7 +21,7 @@ import shoal
 from shoal.api.curve import HEIGHT, MOST_POINTS, WIDTH, curve_svg
 from shoal.view.run import RunReader
 from shoal_wire.invite import Invite, encode_invite
-from tests.support.processes import LOOPBACK, Stage, wait_for
+from tests.support.processes import LOOPBACK, ProcessManager, wait_for
 
 pytestmark = pytest.mark.timeout(300)
 QUIET = ("--listen", LOOPBACK, "--no-mdns", "--local", "2", "--completions", "2")
@@ -74,7 +74,7 @@ def test_the_page_s_example_trains_shows_and_stops(
 
 
 @pytest.mark.slow
-def test_it_joins_the_swarm_of_an_invitation(stage: Stage, tmp_path: Path) -> None:
+def test_it_joins_the_swarm_of_an_invitation(stage: ProcessManager, tmp_path: Path) -> None:
     node = stage.node("one", "--role=observe")
     swarm = node.ready_line["swarm"]["digest"]
     line = encode_invite(Invite(swarm=bytes.fromhex(swarm), addresses=(node.address,)))

@@ -1,8 +1,8 @@
-"""What a muxer writes to and reads from, without noise and sockets.
+"""A double of the channel below a muxer, without Noise and sockets.
 
 below = FakeChannel(incoming=frames)           # read in pieces, then silence
-below = FakeChannel(takes=[5])                 # of the first frame five bytes go at once
-below.room.set()                               # and the rest, now
+below = FakeChannel(takes=[5])                 # accept five bytes of the first frame at once
+below.room.set()                               # and now the rest
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PIECE_BYTES = 64 * 1024
 def yamux_frame(
     kind: int, flags: int, stream_id: int, length: int | None = None, body: bytes = b""
 ) -> bytes:
-    """Return a frame that says that it is so long; else as long as its body is."""
+    """Return a frame that states this length, by default that of its body."""
     said = len(body) if length is None else length
     return struct.pack(YAMUX_HEADER_FORMAT, 0, kind, flags, stream_id, said) + body
 
@@ -35,8 +35,8 @@ class FakeChannel:
         ends: bool = False,
         is_initiator: bool = False,
     ) -> None:
-        """`takes` are the bytes taken at once of each frame; all of it where there are none left.
-        After what is `incoming` it `ends`, or says nothing more."""
+        """`takes` are the bytes accepted at once of each frame; afterwards all. After `incoming` it
+        `ends`, or is silent."""
         self.is_initiator = is_initiator
         self.out = bytearray()
         self.incoming = [

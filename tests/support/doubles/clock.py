@@ -1,4 +1,4 @@
-"""A clock that stands until a test puts it forward."""
+"""A clock that moves only when a test advances it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gossip without a network: what is published is in a list, and the test says what is heard.
+"""Gossip without a network: published messages go into a list, and tests inject received ones.
 
 gossip = FakeGossip(peers=1)
 await gossip.subscribe("/topic", validator)
@@ -24,80 +24,80 @@ from shoal_wire.verdict import Reason, Verdict
 
 @dataclass(eq=False)
 class FakeGossip(Gossip):
-    """A whole `shoal_p2p.gossip.interface.Gossip` to which nobody is connected."""
+    """A complete `shoal_p2p.gossip.interface.Gossip` without connections."""
 
     peers: int = 1
-    """How many hear what is published; with 0 it is not kept."""
+    """Number of receivers of published messages; with 0 they are not recorded."""
     late: float = 0.0
-    """How many seconds late messages arrive."""
+    """Delivery lag in seconds."""
     published: list[tuple[str, bytes]] = field(default_factory=list)
-    """Topic and data, in order."""
+    """Topics and data, in order."""
     listening: dict[str, tuple[PeerId, ...]] = field(default_factory=dict)
-    """Which peers are subscribed to a topic."""
+    """Peers subscribed to a topic."""
     validators: dict[str, Validator] = field(default_factory=dict)
-    """The topics that the part under test has joined."""
+    """Topics that the component under test has joined."""
     verdicts: Counter[Reason] = field(default_factory=Counter)
 
     async def hear(
         self, topic: str, data: bytes, *, author: PeerId, forwarder: PeerId | None = None
     ) -> Verdict:
-        """Bring a peer's message to its topic's validator, and return what that says."""
+        """Pass a peer's message to its topic's validator, and return the verdict."""
         verdict = await self.validators[topic](data, author, forwarder or author)
         self.verdicts[verdict.reason] += 1
         return verdict
 
     async def subscribe(self, topic: str, validator: Validator) -> None:
-        """Keep the validator, for `hear`."""
+        """Store the validator, for `hear`."""
         await trio.lowlevel.checkpoint()
         self.validators[topic] = validator
 
     async def unsubscribe(self, topic: str) -> None:
-        """Forget the validator."""
+        """Remove the validator."""
         await trio.lowlevel.checkpoint()
         self.validators.pop(topic, None)
 
     async def publish(self, topic: str, data: bytes) -> int:
-        """Keep what is published, if anybody hears it."""
+        """Record a published message, if there are receivers."""
         await trio.lowlevel.checkpoint()
         if self.peers:
             self.published.append((topic, data))
         return self.peers
 
     def lag_s(self, sent_since: float = 0.0) -> float | None:
-        """Return how late the test says that messages are."""
+        """Return the delivery lag that the test set."""
         return self.late
 
     def mesh(self) -> dict[str, list[MeshPeer]]:
-        """Return a mesh of all who listen."""
+        """Return a mesh of all subscribed peers."""
         return {
             topic: [MeshPeer(peer_id=peer_id, since_s=1.0) for peer_id in self.topic_peers(topic)]
             for topic in self.validators
         }
 
     def topics(self) -> tuple[str, ...]:
-        """Return what was subscribed to."""
+        """Return the topics subscribed to."""
         return tuple(self.validators)
 
     def topic_peers(self, topic: str) -> tuple[PeerId, ...]:
-        """Return who listens to `topic`."""
+        """Return the peers subscribed to `topic`."""
         return self.listening.get(topic, ())
 
     def subscriptions(self) -> Mapping[PeerId, tuple[str, ...]]:
-        """Return who listens to what."""
+        """Return the subscribed peers by topic."""
         everybody = dict.fromkeys(one for peers in self.listening.values() for one in peers)
         return {peer_id: self.peer_topics(peer_id) for peer_id in everybody}
 
     def peer_topics(self, peer_id: PeerId) -> tuple[str, ...]:
-        """Return what a peer listens to."""
+        """Return the topics of a peer."""
         return tuple(topic for topic, peers in self.listening.items() if peer_id in peers)
 
     def stats(self) -> GossipStats:
-        """Return the verdicts on what was heard."""
+        """Return the verdicts on injected messages."""
         return GossipStats(pubsub={}, verdicts=dict(self.verdicts))
 
 
 class RecordingWatch:
-    """Keeps every verdict and charge; a peer's score is what the test says."""
+    """Records every verdict and charge; the test sets the peers' scores."""
 
     def __init__(self) -> None:
         self.verdicts: list[tuple[PeerId, PeerId | None, Verdict]] = []
@@ -114,11 +114,11 @@ class RecordingWatch:
         self.charged.append((peer_id, cause))
 
     def score(self, peer_id: PeerId) -> float:
-        """Return what the test says."""
+        """Return the score that the test set."""
         return self.score_of(peer_id)
 
     def rank(self, peer_id: PeerId) -> float:
-        """Return that none is worth more than another."""
+        """Return that all peers are equal."""
         return 0.0
 
     def is_protected(self, peer_id: PeerId) -> bool:

@@ -1,11 +1,11 @@
-"""A host without a network: the test says who is connected, who can be dialled and who answers.
+"""A host without a network: the test defines connections, reachable addresses and replies.
 
     host = FakeHost(up={address}, answers={PROTOCOL: answer})
     host.connect(peer_id, address="/ip4/198.51.100.7/tcp/4001")
     await host.request(peer_id, PROTOCOL, b"?", max_response_bytes=100)
     assert host.requests == [Request(peer_id=peer_id, protocol_id=PROTOCOL, payload=b"?", …)]
 
-Time is Trio's: with its `MockClock`, bans end and connections age as fast as the test waits.
+Time is Trio's: with its `MockClock`, bans expire and connections age in virtual time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ADDRESS = "/ip4/127.0.0.1/tcp/4001"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dial:
-    """One attempt to connect, whatever came of it."""
+    """One dial, successful or not."""
 
     at_s: float
     """Trio's time."""
@@ -59,52 +59,52 @@ class ConnectedPeer:
     direction: Direction
     since_s: float
     announced: tuple[str, ...] = ()
-    """Where the peer says that it listens."""
+    """Addresses at which the peer says it listens."""
     observed: str = ""
-    """Where the peer says that it sees this host."""
+    """Address at which the peer says it sees this host."""
     agent: str = "shoal/test"
-    """What it says that its program is."""
+    """The agent version that the peer reports."""
     source: str = ""
-    """What it shares with others where names must not count: see `Host.source_of`."""
+    """Its network, which counts instead of its name: see `Host.source_of`."""
 
 
 @dataclass(eq=False, kw_only=True)
 class FakeHost(Host):
-    """A whole `net.interface.Host`; a test steers it by its fields, `connect` and `lose`."""
+    """A complete `net.interface.Host`; a test controls it by its fields, `connect` and `lose`."""
 
     identity: Identity = field(default_factory=fresh_identity)
     listening: tuple[str, ...] = (_ADDRESS,)
-    """Transport addresses at which others are told to dial this host."""
+    """Transport addresses that this host announces."""
     interfaces: tuple[str, ...] = ()
-    """Transport addresses of this machine's interfaces; as `listening` if there are none."""
+    """Transport addresses of this machine's interfaces; by default `listening`."""
     up: set[str] = field(default_factory=set)
-    """Full multiaddresses at which somebody answers; a dial of any other fails."""
+    """Full multiaddresses that can be dialled; a dial of any other fails."""
     dial_s: float = 0.0
-    """How long a dial takes, in seconds."""
+    """Duration of a dial, in seconds."""
     dial_error: DialError | None = None
-    """What a dial fails with, in place of the usual."""
+    """The exception of a failing dial, instead of the usual one."""
     answers: dict[str, RequestHandler] = field(default_factory=dict)
-    """Who answers this host's requests, by protocol."""
+    """Functions that answer this host's requests, by protocol."""
     peers: dict[PeerId, ConnectedPeer] = field(default_factory=dict)
     dials: list[Dial] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Places that a transport address with a name stands for; any other address is its own."""
+    """Resolved addresses by transport address; other addresses resolve to themselves."""
     reached: list[tuple[PeerId, tuple[str, ...]]] = field(default_factory=list)
-    """What `note_reached` was told."""
+    """Arguments of `note_reached`."""
     handlers: dict[str, RequestHandler] = field(default_factory=dict)
-    """Who answers what peers ask of this host, by protocol."""
+    """This host's request handlers, by protocol."""
     refused: dict[str, int] = field(default_factory=dict)
     latency_ms: float = 1.0
     dialling: int = 0
-    """Dials under way."""
+    """Dials in progress."""
     most_dialling: int = 0
     _closed: trio.Event = field(default_factory=trio.Event)
 
     def __post_init__(self) -> None:
         super().__init__(self.identity)
 
-    # What a test does
+    # Operations of a test
 
     def connect(
         self,
@@ -117,7 +117,7 @@ class FakeHost(Host):
         source: str = "",
         agent: str = "shoal/test",
     ) -> None:
-        """A peer is connected from now on; one that is already is replaced, and told of again."""
+        """Connect a peer; an existing connection is replaced, and reported again."""
         self.peers[peer_id] = ConnectedPeer(
             address=address,
             direction=direction,
@@ -135,14 +135,14 @@ class FakeHost(Host):
             self._tell(self._disconnected, peer_id)
 
     async def ask(self, peer_id: PeerId, protocol_id: str, payload: bytes) -> bytes:
-        """Ask this host as a connected peer would; what its handler raises is the test's."""
+        """Send a request to this host as a connected peer; the handler's exceptions propagate."""
         return await self.handlers[protocol_id](peer_id, payload)
 
     def dial_times(self, address: str) -> list[float]:
-        """Return when an address was dialled."""
+        """Return the times at which an address was dialled."""
         return [dial.at_s for dial in self.dials if dial.address == address]
 
-    # What a peer does: `shoal_p2p.net.interface.Host`
+    # Operations of a component: `shoal_p2p.net.interface.Host`
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
@@ -183,24 +183,24 @@ class FakeHost(Host):
         return self.peers[peer_id].announced if peer_id in self.peers else ()
 
     def note_reached(self, peer_id: PeerId, addresses: Sequence[str]) -> None:
-        """Keep it in `reached`."""
+        """Record it in `reached`."""
         self.reached.append((peer_id, tuple(addresses)))
 
     def observed_address(self, peer_id: PeerId) -> str:
-        """Return where the test lets the peer see this host."""
+        """Return the address at which the peer sees this host."""
         return self.peers[peer_id].observed if peer_id in self.peers else ""
 
     def source_of(self, peer_id: PeerId) -> str:
-        """Return the peer's `source`: its id unless the test says another."""
+        """Return the peer's `source`, by default its id."""
         return self.peers[peer_id].source if peer_id in self.peers else ""
 
     async def look_up(self, transport: str, peer_id: PeerId) -> tuple[str, ...]:
-        """Return what `names` says."""
+        """Return the entry in `names`."""
         await trio.lowlevel.checkpoint()
         return self.names.get(transport, (transport,))
 
     async def dial(self, address: str, *, timeout: float = 10.0) -> PeerId:  # noqa: ASYNC109
-        """Connect to who is `up`. Raises DialError for anybody else."""
+        """Connect to an address in `up`. Raises DialError for any other."""
         target = parse_peer_address(address)
         self.dials.append(Dial(at_s=_now_s(), address=address))
         self.dialling += 1
@@ -237,7 +237,7 @@ class FakeHost(Host):
         limits: RequestLimits | None = None,
         on_sent: Callable[[PeerId, bytes], None] = lambda _peer_id, _request: None,
     ) -> None:
-        """Keep it in `handlers`, for `ask`."""
+        """Store it in `handlers`, for `ask`."""
         self.handlers[protocol_id] = handler
 
     async def _ask(
@@ -268,7 +268,7 @@ def connection_of(
     local_port: int = 0,
     agent: str = "",
 ) -> ConnectionInfo:
-    """Return a connection as a host's `connections` tell of it."""
+    """Return a connection as it appears in a host's `connections`."""
     return ConnectionInfo(
         peer_id=PeerId(peer_id),
         address=address,

@@ -1,4 +1,4 @@
-"""Peers' names that no other test has, the same in each run."""
+"""Peer ids that no other test uses, the same in each run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _made: Counter[str] = Counter()
 
 
 def fresh_identity() -> Identity:
-    """Return an identity that nobody else in this process has.
+    """Return an identity that is unique in this process.
 
-    It follows from the test that asks and from how often it asked, not from the tests that this
-    process happened to run before: a test that holds for most keys only fails always or never.
+    It depends on the calling test and on its number of calls, not on the tests that this process
+    ran before: a test that fails for some keys only fails always or never.
     """
     test = os.environ.get("PYTEST_CURRENT_TEST", "")
     _made[test] += 1

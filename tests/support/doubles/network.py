@@ -1,4 +1,4 @@
-"""Hosts on a network in memory, and a time that passes when everybody waits.
+"""Hosts on a network in memory, and virtual time that advances when all tasks wait.
 
     async def main() -> None:
         async with memory_network(seed=1) as network:
@@ -8,7 +8,7 @@
 
     in_virtual_time(main)
 
-A whole node on it: `Node(…, parts=network.parts(), socket=NoSocket)`, `NoSocket` being of
+For a whole node on it, use `Node(…, parts=network.parts(), socket=NoSocket)`, with `NoSocket` of
 `shoal_lab.simulation.parts`.
 """
 
@@ -46,7 +46,7 @@ class MemoryNetwork:
         self._numbers = itertools.count(1)
 
     async def host(self) -> SimulatedHost:
-        """Run a host at an address of its own."""
+        """Run a host at its own address."""
         number = next(self._numbers)
         address = f"/ip4/10.0.{number // 250}.{number % 250 + 1}/tcp/4001"
         host = SimulatedHost(self.net, fresh_identity(), address)
@@ -60,7 +60,7 @@ class MemoryNetwork:
     def parts(
         self, *, worker: Worker | None = None, wall_ms: Callable[[], int] = real_wall_ms
     ) -> Dependencies:
-        """Return what a whole node on this network is made of."""
+        """Return the dependencies of a whole node on this network."""
 
         def make_worker(families: Sequence[FamilySpec], _patience_s: float) -> Worker:
             return worker or InstantWorker(families)
@@ -70,7 +70,7 @@ class MemoryNetwork:
 
 @asynccontextmanager
 async def memory_network(*, seed: int = 0) -> AsyncIterator[MemoryNetwork]:
-    """Run a network; the same seed is the same run."""
+    """Run a network; equal seeds give equal runs."""
     async with trio.open_nursery() as nursery:
         network = MemoryNetwork(nursery, random.Random(seed))
         await nursery.start(network.net.run)
@@ -79,5 +79,5 @@ async def memory_network(*, seed: int = 0) -> AsyncIterator[MemoryNetwork]:
 
 
 def in_virtual_time(main: Callable[[], Awaitable[T]]) -> T:
-    """Run `main` to its end, and return its result; no second of its waiting passes outside."""
+    """Run `main` to its end in virtual time, and return its result."""
     return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

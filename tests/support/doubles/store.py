@@ -1,4 +1,4 @@
-"""The node's store with its real SQL, but without threads, and without waiting for the disk.
+"""The node's store with its real SQL, but without threads and without waiting for the disk.
 
 async with open_store(folder / "node.db") as store:
     await store.load()
@@ -21,7 +21,7 @@ from tests.support.doubles.identities import fresh_identity
 
 
 async def full_disk(*_: object) -> None:
-    """Refuse as a store does on a full disk; put it in the place of one of its methods."""
+    """Raise as a store does on a full disk; use it in place of one of its methods."""
     raise StoreError(StoreFault.FULL, "disk full")
 
 
@@ -34,7 +34,7 @@ async def open_store(
     limits: StoreLimits | None = None,
     first_sequence: int = 1,
 ) -> AsyncIterator[Store]:
-    """Run a store over the file at `path`; leaving is as sudden as a kill of its node."""
+    """Run a store over the file at `path`; leaving the context is as sudden as a kill."""
     store = UnflushedStore(
         path,
         peer_id=peer_id or fresh_identity().peer_id,

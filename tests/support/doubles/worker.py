@@ -1,9 +1,9 @@
-"""A task worker made of arithmetic: it answers at once, and the test can hold it back or break it.
+"""A task worker made of arithmetic: it answers at once, and tests can delay or break it.
 
 worker = InstantWorker()
 worker.gate = trio.Event()               # answers wait until it is set
 worker.error = WorkerUnavailable("gone") # or fail
-worker.known = {task: NO_TASK}             # this task cannot be made
+worker.known = {task: NO_TASK}           # this task cannot be generated
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ RIGHT_ANSWER = "7"
 """The only answer that an `InstantWorker` rewards."""
 
 NO_TASK = Digest(b"")
-"""The digest of a task that cannot be made, as the real worker gives it."""
+"""The digest of a task that cannot be generated, as in the real worker."""
 
 
 def fake_question(task: TaskCoordinates) -> str:
-    """Return the question that an `InstantWorker` makes of a task."""
+    """Return an `InstantWorker`'s question for a task."""
     return f"What is {task.family} {task.seed} {task.index}?"
 
 
 class InstantWorker:
-    """A whole `shoal_p2p.parts.Worker`."""
+    """A complete `shoal_p2p.parts.Worker`."""
 
     def __init__(self, families: Sequence[FamilySpec] = EASY) -> None:
         self.gate = trio.Event()
         self.gate.set()
         self.error: Exception | None = None
         self.known: Mapping[TaskCoordinates, Digest] = {}
-        """Digests that differ from the usual; `NO_TASK` where no generator can make the task."""
+        """Digests that differ from the usual ones; `NO_TASK` for tasks that cannot be generated."""
         self.waiting = 0
-        """Calls that wait for `gate`."""
+        """Number of calls that wait for `gate`."""
         self.num_asked = 0
-        """Tasks whose digest was asked for."""
+        """Tasks whose digest was requested."""
         self._families = families
 
     @property
@@ -64,27 +64,27 @@ class InstantWorker:
         return None
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Be there until cancelled."""
+        """Run until cancelled."""
         task_status.started()
         await trio.sleep_forever()
 
     async def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:
-        """Return the digest of each task's fake question, or what `known` says."""
+        """Return the digest of each task's fake question, or its entry in `known`."""
         self.num_asked += len(tasks)
         await self._turn()
         return [self.known.get(one, question_digest(fake_question(one))) for one in tasks]
 
     def known_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest] | None:
-        """Return None: nothing is remembered."""
+        """Return None: nothing is cached."""
         return None
 
     async def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
-        """Return one fake question a task."""
+        """Return one fake question per task."""
         await self._turn()
         return [fake_question(task) for task in tasks]
 
     async def items(self, tasks: Sequence[TaskCoordinates]) -> list[TaskItem]:
-        """Return one fake question and no answer a task."""
+        """Return one fake question and no answer per task."""
         await self._turn()
         return [
             TaskItem(question=fake_question(one), answer=None, example=None, part=Split.TRAINING)
@@ -92,13 +92,13 @@ class InstantWorker:
         ]
 
     async def draw_for_judge(self, rng: random.Random) -> tuple[TaskCoordinates, str]:
-        """Return a task of a judge's seeds."""
+        """Return a task from the seeds of judges."""
         await self._turn()
         task = judge_coordinates(rng, self._families)
         return task, fake_question(task)
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
-        """Reward `RIGHT_ANSWER` alone."""
+        """Reward only `RIGHT_ANSWER`."""
         await self._turn()
         return [ScoreResult(reward=float(one.text == RIGHT_ANSWER)) for one in requests]
 
