@@ -18,7 +18,7 @@ from shoal_ipc.client import NodeRefused, NodeUnavailable
 from shoal_p2p.net.swarm_key import SwarmKeyError, load_swarm_key
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
 from shoal_settings.parser import Parser, data_dir_flag
-from shoal_tasks.run_memory import noted_task_files
+from shoal_tasks.run_memory import saved_task_files
 from shoal_tasks.task_file import unshared_task_files
 from shoal_wire.invite import InviteError
 
@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
             raise fail("invite", "it listens nowhere and is at no relay", EXIT_FAILED)
         key = _key(told.facts.key) if arguments.with_key else None
         line = encoded(told, ways, key)
-        files = unshared_task_files(noted_task_files(node.data_dir))
+        files = unshared_task_files(saved_task_files(node.data_dir))
         _print(line, ways, told, files, with_key=key is not None, as_json=arguments.json)
     except (InviteError, SwarmKeyError, NodeRefused, NodeUnavailable) as error:
         return fail("invite", str(error), EXIT_FAILED).code

@@ -44,7 +44,7 @@ def refuse_other_swarm(
 ) -> None:
     """Refuse to start the swarm `own` if the folder remembers another one.
 
-    Raises OtherRunError.
+    Raises RunMismatchError.
     """
     then = memory.manifest
     if then is None or then.digest == own.digest:
@@ -64,7 +64,7 @@ def other_checkpoint(data_dir: Path, then: str, now: str) -> RunMismatchError:
 def refuse_other_name(data_dir: Path, memory: RunMemory, wanted: str) -> None:
     """Refuse to join a swarm named by its digest if the folder remembers another one.
 
-    Raises OtherRunError.
+    Raises RunMismatchError.
     """
     then = memory.manifest
     if then is not None and then.digest.hex() != wanted:
@@ -78,7 +78,7 @@ def refuse_edited_files(data_dir: Path, memory: RunMemory, task_files: Sequence[
     """Refuse task files that changed since the last run, in a swarm defined by peers.
 
     Raises:
-        OtherRunError: a file's family has the name of the swarm's, but differs from it.
+        RunMismatchError: a file's family has the name of the swarm's, but differs from it.
         ManifestError: a task file cannot be used.
     """
     if memory.manifest is None:

@@ -223,7 +223,7 @@ def _load(path: Path) -> tuple[int, RunCounters]:
 
 
 def _is_of_other(path: Path, settings: Settings, swarm: str) -> bool:
-    """Return whether the rounds so far are of another swarm. Raises OtherRunError where that is
+    """Return whether the rounds so far are of another swarm. Raises RunMismatchError where that is
     not allowed."""
     try:
         then = str(json.loads(path.read_text())["swarm"])

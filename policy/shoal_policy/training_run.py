@@ -68,7 +68,7 @@ def begin_or_resume(settings: Settings, *, seed: int, swarm: str = "") -> Traini
     Raises:
         ModelError: the model cannot be used; nothing has been touched then.
         CheckpointError: the checkpoint cannot be read, or is of another model.
-        OtherRunError: it is of another swarm.
+        RunMismatchError: it is of another swarm.
     """
     if settings.resume:
         finish_replacing(settings.data_dir)
@@ -138,7 +138,7 @@ def _resumed(settings: Settings, path: Path, swarm: str) -> TrainingRun:
 def _begun_with(settings: Settings, loaded: LoadedCheckpoint, swarm: str) -> TrainingRun:
     """Begin a run of another swarm with a checkpoint's weights; its run is set aside.
 
-    Raises OtherRunError where nobody has allowed that.
+    Raises RunMismatchError where nobody has allowed that.
     """
     state = loaded.state
     if not settings.new_run:

@@ -63,7 +63,7 @@ def run(given: ParsedFlags) -> int:
 
 
 def _check_run(settings: Settings, origins: Mapping[str, str]) -> None:
-    """Refuse another swarm than the folder's before a process starts. Raises OtherRunError."""
+    """Refuse another swarm than the folder's before a process starts. Raises RunMismatchError."""
     own = bootstrap_settings(settings, settings.swarm_key)
     if own.data_dir.is_dir():
         try:

@@ -10,12 +10,12 @@ import pytest
 
 from shoal_tasks.bundle import accepted_task_files
 from tests.p2p.bundles.cases import author_spec
-from tests.support.processes import LOOPBACK, Stage
+from tests.support.processes import LOOPBACK, ProcessManager
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-def test_one_line_brings_the_task(stage: Stage, tmp_path: Path) -> None:
+def test_one_line_brings_the_task(stage: ProcessManager, tmp_path: Path) -> None:
     author_spec(tmp_path / "author", num_rows=30, reward="reward.py")
     flags = ("--eval-every", "0", "--log", "none")
     author = stage.node("author", "--tasks", str(tmp_path / "author/sums.toml"), *flags)

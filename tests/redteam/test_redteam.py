@@ -45,7 +45,7 @@ def test_a_bootstrap_of_another_swarm_moves_nobody_that_starts_again() -> None:
 
 def test_who_blames_forwarders_for_copies_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mistake that once let one attacker split a whole swarm."""
-    monkeypatch.setattr(DuplicateTracker, "copied", lambda *_: 10.0)
+    monkeypatch.setattr(DuplicateTracker, "on_copy", lambda *_: 10.0)
     steps = tuple(Step(at=1.0 + n, who=n, act="batches", seed=n) for n in range(3))
     blamed = pytest.RaisesExc(AssertionError, match="blames")
     with pytest.RaisesGroup(blamed, flatten_subgroups=True):

@@ -11,14 +11,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import trio
 from libp2p.host.exceptions import HostException
 
 from shoal_lab.simulation.host import SimulatedHost
-from shoal_p2p.gossip import gossip
+from shoal_p2p.gossip.sequence_numbers import SequenceNumbers
 from shoal_p2p.net.address import from_libp2p_id
 from shoal_p2p.net.connections import Direction
 from shoal_p2p.net.request import RequestHandler, RequestLimits, RequestServer, exchange
@@ -175,10 +174,11 @@ class _Network:
 @contextmanager
 def virtual_gossip() -> Iterator[None]:
     """Make the real gossip number its messages by Trio's clock."""
-    clock = SimpleNamespace(time_ns=lambda: int((EPOCH_S + trio.current_time()) * 1e9))
-    real: Any = gossip.time  # type: ignore[attr-defined]
-    gossip.time = clock  # type: ignore[assignment, attr-defined]
+    defaults: dict[str, Any] = SequenceNumbers.__init__.__kwdefaults__  # type: ignore[misc]
+    real = dict(defaults)
+    defaults["wall_ns"] = lambda: int((EPOCH_S + trio.current_time()) * 1e9)
+    defaults["monotonic_ns"] = lambda: int(trio.current_time() * 1e9)
     try:
         yield
     finally:
-        gossip.time = real  # type: ignore[attr-defined]
+        defaults.update(real)

@@ -35,7 +35,7 @@ def check_run(settings: Settings, origins: Mapping[str, str], me: PeerId) -> Non
     its own. `origins` say which settings somebody has named.
 
     Raises:
-        OtherRunError: the folder's run is another one.
+        RunMismatchError: the folder's run is another one.
         ManifestError: a task file that cannot be used.
     """
     folder, memory = settings.data_dir, load_memory(settings.data_dir)

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 def enter_folder(settings: Settings, manifest: Manifest, families: Sequence[FamilySpec]) -> None:
     """Remember the run that resumes or begins in the folder of these settings.
 
-    Raises OtherRunError where the folder's run is another one, and nobody has allowed that.
+    Raises RunMismatchError where the folder's run is another one, and nobody has allowed that.
     """
     folder, files = settings.data_dir, settings.task_files
     memory = load_memory(folder)
