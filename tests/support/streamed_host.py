@@ -174,7 +174,8 @@ class _Network:
 @contextmanager
 def virtual_gossip() -> Iterator[None]:
     """Make the real gossip number its messages by Trio's clock."""
-    defaults: dict[str, Any] = SequenceNumbers.__init__.__kwdefaults__  # type: ignore[misc]
+    defaults = SequenceNumbers.__init__.__kwdefaults__
+    assert defaults is not None
     real = dict(defaults)
     defaults["wall_ns"] = lambda: int((EPOCH_S + trio.current_time()) * 1e9)
     defaults["monotonic_ns"] = lambda: int(trio.current_time() * 1e9)
