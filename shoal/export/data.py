@@ -33,7 +33,7 @@ from shoal_settings.exits import (
     fail,
 )
 from shoal_settings.parser import Parser, data_dir_flag, path
-from shoal_tasks.run_memory import noted_task_files
+from shoal_tasks.run_memory import saved_task_files
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.swarm import specs_of
 from shoal_tasks.worker.sync import SyncTaskWorker
@@ -134,7 +134,7 @@ def _write(arguments: argparse.Namespace, formats: Sequence[str]) -> tuple[Card,
     if not _is_there(path):
         why = f"no archive of rollouts in {path.parent}; name the --data-dir of a node"
         raise fail("export data", why, EXIT_NO_NODE)
-    families = _families(path, arguments.task_files or noted_task_files(path.parent))
+    families = _families(path, arguments.task_files or saved_task_files(path.parent))
     num_batches = count_archive(path, own=arguments.own)
     card, tally = Card(), Tally()
     with contextlib.ExitStack() as stack:

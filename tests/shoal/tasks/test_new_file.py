@@ -79,7 +79,8 @@ def test_without_the_verifier_of_numbers_it_says_what_text_would_cost(
     [
         (
             '{"a": "x", "b": "y"}',
-            "known name for the question: it has 'a' (text: x), 'b' (text: y); give --question COLUMN",
+            "known name for the question: it has 'a' (text: x), 'b' (text: y); "
+            "give --question COLUMN",
         ),
         (
             '{"question": "x", "b": "y"}',
