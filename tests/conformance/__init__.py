@@ -1,1 +1,1 @@
-"""What every host and every gossip must do, whether of sockets or of memory."""
+"""The contract of every host and every gossip, with sockets or in memory."""

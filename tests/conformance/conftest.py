@@ -1,4 +1,4 @@
-"""Every test of this folder runs in both worlds."""
+"""Runs every test of this folder in both worlds."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ BOTH = [
 
 @pytest.fixture(params=BOTH)
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    """A network without anybody on it yet."""
+    """A network without hosts."""
     async with open_world(request.param) as made:
         yield made

@@ -1,4 +1,4 @@
-"""Hosts with gossip that record what they hear, whichever host and gossip it is."""
+"""Hosts with gossip that record received messages, for any implementation of either."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.support.nodes import Delivery, RecordingWatch, until
 
 
 async def accept(_data: bytes) -> Verdict:
-    """Judge like a node that likes everything."""
+    """Accept every message."""
     await trio.lowlevel.checkpoint()
     return ACCEPT
 
 
 @dataclass(slots=True, kw_only=True)
 class Talker:
-    """A host with gossip that records what it hears and judges as the test says."""
+    """A host with gossip that records messages and returns the test's verdict."""
 
     host: Host
     gossip: Gossip
@@ -38,12 +38,12 @@ class Talker:
 
     @property
     def heard(self) -> list[bytes]:
-        """What its validator was called with, in order."""
+        """The arguments of its validator, in order."""
         return [delivery.data for delivery in self.deliveries]
 
     @property
     def reasons(self) -> list[Reason]:
-        """The verdicts that its watch has learned of, in order."""
+        """The verdicts reported to its watch, in order."""
         return [judged.reason for _, _, judged in self.watch.verdicts]
 
     async def join(self, topic: str) -> None:
@@ -55,7 +55,7 @@ class Talker:
         return await self.gossip.publish(topic, data)
 
     async def dial(self, other: Talker) -> None:
-        """Connect to `other`, and wait until both know."""
+        """Connect to `other`, and wait until both report it."""
         await connect(self.host, other.host)
 
     def members(self, topic: str) -> set[PeerId]:
@@ -72,13 +72,13 @@ class Talker:
 
 
 async def connect(one: Host, other: Host) -> None:
-    """Let `one` dial `other`, and wait until both know."""
+    """Let `one` dial `other`, and wait until both report it."""
     await one.dial(other.listen_addrs()[0])
     await until(lambda: one.is_connected(other.peer_id) and other.is_connected(one.peer_id))
 
 
 async def mesh(topic: str, *talkers: Talker) -> None:
-    """Let those who are connected join `topic`, and wait until they are in each other's meshes."""
+    """Let connected hosts join `topic`, and wait until they are in each other's meshes."""
     for talker in talkers:
         await talker.join(topic)
     everybody = {talker.peer_id for talker in talkers}

@@ -1,4 +1,4 @@
-"""Both gossips keep `gossip.interface.Gossip`: topics, publishing and meshes."""
+"""Both gossips implement `gossip.interface.Gossip`: topics, publishing and meshes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ OTHER = "/shoal/test/1"
 
 
 async def sees(one: Talker, other: Talker, *topics: str) -> None:
-    """Wait until `one` knows what `other` is subscribed to."""
+    """Wait until `one` knows the subscriptions of `other`."""
     await until(lambda: set(one.gossip.peer_topics(other.peer_id)) == set(topics))
 
 
-# Who is subscribed
+# Subscriptions
 
 
 async def test_who_subscribes_is_seen_and_who_leaves_is_not(world: World) -> None:

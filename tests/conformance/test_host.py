@@ -1,4 +1,4 @@
-"""The real and the simulated host keep `net.interface.Host`: connections."""
+"""The real and the simulated host implement `net.interface.Host`: connections."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.nodes import fresh_identity, until
 
 
 class Calls:
-    """What a host's callbacks were called with."""
+    """The arguments of a host's callbacks."""
 
     def __init__(self, host: Host) -> None:
         self.connected: list[PeerId] = []
@@ -39,14 +39,14 @@ async def parted(*hosts: Host) -> None:
 
 
 async def is_refused(one: Host, other: Host) -> None:
-    """Check that `one` cannot dial `other`, and that neither takes the attempt for a connection."""
+    """Check that `one` cannot dial `other`, and that neither reports a connection."""
     with pytest.raises(DialError) as caught:
         await one.dial(address_of(other))
     assert "\n" not in str(caught.value)
     await until(lambda: not one.is_connected(other.peer_id) and not other.is_connected(one.peer_id))
 
 
-# Who it is and where it listens
+# Identity and addresses
 
 
 async def test_started_means_that_every_address_can_be_dialled(world: World) -> None:
@@ -259,7 +259,7 @@ async def test_a_callback_may_cut_off_who_comes(world: World, dials: bool) -> No
     assert calls[1].connected == calls[1].disconnected
 
 
-# What is known of who is connected
+# Properties of a connection
 
 
 async def test_a_connection_says_who_where_and_since_when(world: World) -> None:
@@ -297,7 +297,7 @@ async def test_a_peer_says_where_it_listens_and_what_it_sees(world: World) -> No
     assert one.observed_address(two.peer_id) == ""
 
 
-# Who may be
+# Access
 
 
 async def test_a_ban_cuts_off_and_refuses_both_ways(world: World) -> None:

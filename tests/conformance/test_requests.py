@@ -1,4 +1,4 @@
-"""The real and the simulated host keep `net.interface.Host`: requests."""
+"""The real and the simulated host implement `net.interface.Host`: requests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Holding:
         self.answered: list[PeerId] = []
 
     async def __call__(self, asker: PeerId, request: bytes) -> bytes:
-        """Answer with the request, in the end."""
+        """Return the request, once released."""
         self.asked.append(asker)
         await self.release.wait()
         self.answered.append(asker)

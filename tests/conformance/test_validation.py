@@ -1,4 +1,4 @@
-"""Both gossips keep `shoal_p2p.gossip.interface`: validators and the watch."""
+"""Both gossips implement `shoal_p2p.gossip.interface`: validators and the watch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IMPATIENT = replace(QUICK, validator_deadline_s=0.05)
 
 
 class Judge:
-    """A validator that finds one reason the first time, and the same or another ever after."""
+    """A validator with one verdict the first time, and the same or another afterwards."""
 
     def __init__(
         self, reason: Reason, *, then: Reason | None = None, is_slow: bool = False
@@ -31,7 +31,7 @@ class Judge:
         self._then = then or reason
 
     async def __call__(self, data: bytes) -> Verdict:
-        """Give the verdict, raise or take for ever, as the reason needs."""
+        """Return the verdict, raise, or never return, as the reason requires."""
         reason, self._reason = self._reason, self._then
         await trio.lowlevel.checkpoint()
         if reason is Reason.VALIDATOR_FAULT:
@@ -41,7 +41,7 @@ class Judge:
         return verdict(reason)
 
 
-# What travels on
+# Forwarding
 
 
 async def test_what_is_accepted_travels_on(world: World) -> None:
@@ -148,7 +148,7 @@ async def test_only_so_many_are_judged_at_once(world: World) -> None:
 
 
 async def stranger_of(world: World, talker: Talker) -> Host:
-    """Return a host without gossip, connected to `talker`, that sends what it likes."""
+    """Return a host without gossip, connected to `talker`, that sends arbitrary messages."""
     host = await world.host()
     await connect(host, talker.host)
     return host
@@ -182,7 +182,7 @@ async def test_a_message_over_the_receivers_limit_is_rejected(world: World) -> N
     assert two.heard == []
 
 
-# What the watch thinks of a peer
+# Scores
 
 DISTRUSTED = -20.0
 """Below the gossip threshold."""
@@ -208,7 +208,7 @@ async def test_who_is_graylisted_is_not_read(world: World) -> None:
     one, bad, good = await world.talkers(3)
     await mesh(TOPIC, one, bad, good)
     think(one, bad, GRAYLISTED)
-    good.judge = Judge(Reason.TOO_OLD)  # nothing of bad's comes round by good
+    good.judge = Judge(Reason.TOO_OLD)  # so that good forwards nothing of bad's
     await bad.say(TOPIC, b"spam")
     await bad.join("/shoal/test/bad")
     await until(lambda: good.watch.verdicts)

@@ -1,11 +1,11 @@
 """The same network twice: libp2p on loopback, and `shoal_lab.simulation` in virtual time.
 
-async with open_world(RealWorld) as world:
-    alice, bob = await world.talkers(2)
-    await alice.dial(bob)
-    await until(lambda: alice.host.is_connected(bob.peer_id))
+    async with open_world(RealWorld) as world:
+        alice, bob = await world.talkers(2)
+        await alice.dial(bob)
+        await until(lambda: alice.host.is_connected(bob.peer_id))
 
-What a world opens ends with it.
+Everything that a world opens ends with it.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from tests.support.nodes import LOOPBACK, RecordingWatch, fresh_identity
 
 BEAT_S = 0.05
 QUICK = GossipSettings(mesh=MeshSettings(heartbeat_s=BEAT_S))
-"""Offers are made twenty times a second, so that what is never said can be waited for."""
+"""IHAVE is sent twenty times a second, so that a test can wait for its absence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cable:
-    """A way to a host that can be cut without a word to either end."""
+    """A link to a host that can be cut without notice to either end."""
 
     address: str
     pull: Callable[[], None]
@@ -52,7 +52,7 @@ class Cable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saying:
-    """A message of anybody's, sent by a peer that keeps to no rule."""
+    """A message of any author, sent by a peer that follows no rules."""
 
     author: Identity
     number: int
@@ -65,14 +65,14 @@ class World(ABC):
     """Hosts on one network."""
 
     rest_s: float
-    """Longer than a message is offered."""
+    """Longer than a message is advertised."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
 
     @abstractmethod
     def make_host(self, *, identity: Identity | None = None, listen: str | None = None) -> Host:
-        """Return a host that does not run, and listens at an address of its own if not told."""
+        """Return a host that does not run yet, by default with its own address."""
 
     @abstractmethod
     def make_gossip(self, host: Host, watch: PeerScorer, settings: GossipSettings) -> Gossip:
@@ -80,7 +80,7 @@ class World(ABC):
 
     @abstractmethod
     async def cable(self, host: Host) -> Cable:
-        """Lay a cable to a running host."""
+        """Put a cable in front of a running host."""
 
     @abstractmethod
     async def send(self, sender: Host, target: PeerId, saying: Saying) -> None:
@@ -91,7 +91,7 @@ class World(ABC):
         await self._nursery.start(host.run)
 
     async def rest(self) -> None:
-        """Wait where a test says that nothing comes."""
+        """Wait long enough for a test that nothing arrives."""
         await trio.sleep(self.rest_s)
 
     async def host(self) -> Host:
@@ -118,14 +118,14 @@ class World(ABC):
         return Talker(host=host, gossip=gossip, watch=watch)
 
     async def talkers(self, count: int, settings: GossipSettings = QUICK) -> list[Talker]:
-        """Run `count` hosts with gossip, every one connected to every other."""
+        """Run `count` hosts with gossip, all connected to each other."""
         talkers = [await self.talker(settings) for _ in range(count)]
         for one, other in itertools.combinations(talkers, 2):
             await one.dial(other)
         return talkers
 
     async def chain(self, settings: GossipSettings = QUICK) -> list[Talker]:
-        """Run three of whom the first and the last know only the one between them."""
+        """Run three hosts in a row: the first and the last are connected only to the middle one."""
         first, middle, last = [await self.talker(settings) for _ in range(3)]
         await first.dial(middle)
         await last.dial(middle)
@@ -147,7 +147,7 @@ class RealWorld(World):
         return Libp2pGossip(host=host, scorer=watch, settings=settings)
 
     async def cable(self, host: Any) -> Cable:
-        """Lay a TCP relay in front of `host`, which can stop to forward."""
+        """Put a TCP relay in front of `host`, which can stop forwarding."""
         relay = await self._nursery.start(_serve_relay, host)
         return Cable(address=at_port(host, relay.port), pull=relay.pull_cable)
 
@@ -188,7 +188,7 @@ class SimulatedWorld(World):
         return SimulatedGossip(host, rng, scorer=watch, settings=settings)
 
     async def cable(self, host: Host) -> Cable:
-        """Return the only way to `host`; pulled, it parts it from everybody."""
+        """Return the only link to `host`; cutting it separates the host from all others."""
         alone = host.peer_id
 
         def pull() -> None:
@@ -206,7 +206,7 @@ class SimulatedWorld(World):
 
 @asynccontextmanager
 async def open_world(kind: type[World]) -> AsyncIterator[World]:
-    """Make a world, and end all that it runs."""
+    """Create a world, and end everything that it runs."""
     async with trio.open_nursery() as nursery:
         yield kind(nursery)
         nursery.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""shoal, installed from its wheel, in a folder with packages of the names of its own."""
+"""shoal, installed from its wheel, in a folder whose packages have the names of shoal's own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 110.0
 PLANTED = ("shoal_policy", "shoal_p2p", "shoal_tasks", "shoal_wire", "shoal_bootstrap")
 PLANTED_FILES = ("trio.py", "torch.py", "struct.py", "tempfile.py", "csv.py")
-"""A library's name, and those of the standard library that a start imports."""
+"""Names of a library and of standard-library modules that a start imports."""
 PLANT = """\
 from pathlib import Path
 Path({marks!r}, __name__).touch()
@@ -34,7 +34,7 @@ def build_wheel(tree: Path, wheels: Path) -> None:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the programs' folder of an environment with shoal and its lab from wheels."""
+    """Return the programs' folder of an environment with shoal and its lab, from wheels."""
     home = tmp_path_factory.mktemp("installed")
     venv.create(home, with_pip=False, symlinks=True)
     wheels = tmp_path_factory.mktemp("wheels")
@@ -50,7 +50,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     names = {"base": str(home), "platbase": str(home), "installed_base": str(home)}
     site = Path(sysconfig.get_path("purelib", "venv", names))
-    # What shoal depends on. A folder named so is searched, its own .pth files are not read.
+    # Shoal's dependencies: the folder is searched, but its .pth files are not read.
     here = sysconfig.get_paths()
     (site / "dependencies.pth").write_text(f"{here['purelib']}\n{here['platlib']}\n")
     return home / "bin"
@@ -58,7 +58,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Return somebody's project, whose packages leave a mark when they are imported."""
+    """Return a user's project whose packages leave a mark when they are imported."""
     folder, marks = tmp_path / "project", tmp_path / "marks"
     marks.mkdir()
     for name in PLANTED:
@@ -72,7 +72,7 @@ def project(tmp_path: Path) -> Path:
 def run_in(
     folder: Path, *command: object, patience_s: float, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder, with none of the settings of who runs the tests."""
+    """Run a command in a folder, without the settings of the user who runs the tests."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SHOAL_", "PYTHON"))}
     return subprocess.run(
         [str(part) for part in command],
@@ -124,7 +124,7 @@ def test_an_experiment_there_plays_in_its_own_processes(installed: Path, project
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ["", ".", ":"], ids=["unset", "dot", "empty-entry"])
 def test_nor_does_the_way_it_is_called_matter(installed: Path, project: Path, path: str) -> None:
-    """As a module, and with a path that names the folder; what it starts included."""
+    """As a module, and with a path that names the folder; its child processes too."""
     python, more = installed / "python", {"PYTHONPATH": path} if path else {}
     show = ("node", "--rounds=1", "--local=1", "--external=0", "--completions=2", "--no-mdns")
     if not path:

@@ -1,4 +1,4 @@
-"""The promise of the preset `games-1`: with no download, a swarm learns to play."""
+"""The promise of the preset `games-1`: without a download, a swarm learns to play."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATIENCE_S = 1500.0
 
 
 def run(command: str, folder: Path, *flags: str) -> str:
-    """Run a command to its end; return what it wrote to standard error."""
+    """Run a command to its end; return its standard error."""
     program = (sys.executable, "-m", "shoal", command, "--data-dir", str(folder), *flags)
     done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
@@ -22,7 +22,7 @@ def run(command: str, folder: Path, *flags: str) -> str:
 
 
 def games_won(folder: Path) -> dict[int, float]:
-    """The share of held-out games that a node won, by the rounds played before."""
+    """Return the fraction of held-out games that a node won, by the number of rounds before."""
     rows = [row for row in read_metrics(folder) if row["event"] == "held_out"]
     return {row["round"]: row["held_out/pass@1"] for row in rows}
 

@@ -1,8 +1,8 @@
-"""A peer whose every word holds characters that act, and all that a person can see of it.
+"""A peer whose every text has control characters, and everything that a user can see of it.
 
-It joins a real node by gossip: completions, questions, families, models, an agent; the swarm's and
-a family's names, task files and folders are as bad as they may be. Every command that shows text
-is run, in a narrow and in a wide terminal and into a pipe.
+It joins a real node by gossip, with completions, questions, families, models and an agent. The
+names of the swarm and of a family, task files and folders are as bad as permitted. Every command
+that shows text is run in a narrow and in a wide terminal, and into a pipe.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from tests.support.servers import open_listener
 from tests.support.terminals import acting_on_screen, announced, shown
 
 TEXT = ALL_THAT_UTF8_HOLDS.replace("\0", "")
-"""A null is refused on the wire."""
+"""A NUL is refused on the wire."""
 NAME = "[/x] | :smile: \\x1b $\\frac{$ שלום \u3164\ufe0f" + "\u0301" * 20
-"""What may stand in a manifest: printable, as Python has it."""
+"""Characters permitted in a manifest: printable ones, in Python's sense."""
 FOLDER = "n\x1b]0;x\x07\u202e\rd"
 AGENT = "[/x][bold red]\x1b[2J\\x1b \u202e$\\frac{$"
 TASK_FILE = "f\x1b[2J\u2028.toml"
@@ -51,7 +51,7 @@ _NAME_BYTES = 190
 
 
 def names() -> list[str]:
-    """Names short enough for the wire that hold every character among them."""
+    """Return names that fit on the wire and together contain every character."""
     found = [""]
     for character in TEXT:
         if len((found[-1] + character).encode()) > _NAME_BYTES:
@@ -61,7 +61,7 @@ def names() -> list[str]:
 
 
 def publish(host: Libp2pHost, manifest: Manifest) -> rpc_pb2.RPC:
-    """One batch for each name: a question with its answer, asked by nobody, and completions."""
+    """Return one batch for each name: an inline question with its answer, and completions."""
     author = make.Author(manifest, identity=host.identity, now_ms=wall_ms())
     raw, sent = ID.from_base58(host.peer_id).to_bytes(), []
     for number, name in enumerate(names(), start=1):
@@ -94,7 +94,7 @@ def liar() -> Iterator[str]:
 
 @contextmanager
 def hostile_node(root: Path) -> Iterator[ShoalProcess]:
-    """A real node whose swarm, family and folders have such names."""
+    """A real node with such names for its swarm, family and folders."""
     row = {"question": TEXT, "answer": TEXT.strip()}
     (root / "rows.jsonl").write_text(f"{json.dumps(row)}\n" * 20)
     (root / TASK_FILE).write_text(f'name = {json.dumps(NAME)}\nrows = "rows.jsonl"\n')
@@ -124,7 +124,7 @@ def _debug(at: str, peer: str, out: Path) -> Iterator[list[str]]:
 
 
 def runs(root: Path, peer: str, lies: str, out: Path) -> dict[str, list[list[str]]]:
-    """What is run of each command. A new command is missing here until it is thought of."""
+    """Return the arguments to run for each command. A new command must be added here."""
     at, file = str(root / FOLDER), str(root / TASK_FILE)
     config = ["--swarm-name", NAME, "--tasks", TASK_FILE, "--print-config"]
     export = ["export", "data", "--data-dir", at, "--tasks", file]

@@ -1,4 +1,4 @@
-"""A bootstrap's swarm with a family that nobody can make: said in a line, and nothing is kept."""
+"""A swarm with a family that no peer can make: refused in one line, without saving anything."""
 
 from __future__ import annotations
 

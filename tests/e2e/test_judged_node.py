@@ -1,4 +1,4 @@
-"""A real node with its trainer before a real judge, which is killed in between."""
+"""A real node with its trainer and a real judge, which is killed in between."""
 
 from __future__ import annotations
 

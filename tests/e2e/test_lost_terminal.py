@@ -1,4 +1,4 @@
-"""Losing a terminal costs the display, not the training: closed pipes, closed terminals."""
+"""Losing a terminal ends the display, not the training: closed pipes, closed terminals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def started(*command: str, **how: Any) -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.mark.slow
 def test_a_node_whose_terminal_closes_trains_on(tmp_path: Path) -> None:
-    """As ssh that breaks, or a tmux that is closed: SIGHUP, and every write is an EIO."""
+    """As with a broken ssh connection or a closed tmux: SIGHUP, and every write fails with EIO."""
     data_dir = tmp_path / "node"
     data_dir.mkdir(mode=0o755)
     master, slave = pty.openpty()

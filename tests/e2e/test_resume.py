@@ -1,4 +1,4 @@
-"""A real trainer and a real node killed at random: each group of others has its effect once."""
+"""A real trainer and a real node killed at random: each external group is trained on once."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from shoal_policy.__main__ import main
 trainer.save_checkpoint = functools.partial(trainer.save_checkpoint, keep=10**6)
 sys.exit(main(sys.argv[1:]))
 """
-"""The trainer, but that no checkpoint is ever deleted: together they tell all it consumed."""
+"""The trainer without deletion of checkpoints: together they show all that it consumed."""
 
 ANSWERS = tuple(str(number) for number in range(1, 21))
-"""Of the small questions exactly one is right, so every group carries signal."""
+"""For small questions exactly one answer is right, so every group has signal."""
 
 
 class TrainerProcess:
@@ -57,7 +57,7 @@ class TrainerProcess:
             )
 
     def kill(self, after_seconds: float) -> None:
-        """kill -9, unless it ends before."""
+        """kill -9, unless it has ended."""
         assert self._process is not None
         try:
             self._process.wait(after_seconds)
@@ -75,11 +75,11 @@ class TrainerProcess:
 NUMBERS = tuple(
     number for number in range(200) if not is_held_out(question_digest(make.real_question(number)))
 )
-"""Questions that are trained on: a group of a held-out one is consumed and has no effect."""
+"""Questions that are trained on: a held-out one's group is consumed without effect."""
 
 
 def publish(node: ShoalProcess, first: int, count: int) -> None:
-    """Let `node` share groups as if a trainer of its own had made them."""
+    """Let `node` publish groups as if its own trainer had made them."""
     client = NodeClient(node.data_dir / SOCKET_NAME, timeout_seconds=30.0)
     try:
         for number in NUMBERS[first : first + count]:
@@ -90,7 +90,7 @@ def publish(node: ShoalProcess, first: int, count: int) -> None:
 
 
 def consumed_by_lineage(data_dir: Path) -> tuple[list[str], int]:
-    """Ids that the surviving checkpoints name, and how often the last says a group was used."""
+    """Return the ids in the surviving checkpoints, and the last one's number of used groups."""
     ids: dict[str, None] = {}
     used = 0
     for path in sorted((data_dir / "checkpoints").glob("round-*")):

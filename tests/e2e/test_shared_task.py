@@ -1,4 +1,4 @@
-"""A task of one's own in another node, by one line: fetched, accepted, trained on by both."""
+"""A user's own task in another node by one line: fetched, accepted, trained on by both."""
 
 from __future__ import annotations
 

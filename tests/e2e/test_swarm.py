@@ -1,4 +1,4 @@
-"""Real processes: a bootstrap and nodes with trainers, killed in every way that is promised."""
+"""Real processes: a bootstrap peer and nodes with trainers, killed in every promised way."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _trained_on_others(node: ShoalProcess, groups: int = 1) -> dict[str, object]
 
 
 def test_a_node_that_is_killed_with_its_trainer_goes_on_where_it_was(stage: ProcessManager) -> None:
-    """As a power cut; what else is killed, and what others see of it, is the slow story's."""
+    """As in a power failure; other kills, and what peers see of them, are in the slow test."""
     short = ("--model", "tiny", "--local", "1", "--completions", "2", "--eval-every", "0")
     node = stage.node("one", *short, "--external", "0", "--round-seconds", "0.2")
     before = node.wait_status(lambda s: s["round"] >= 3 and _newest_checkpoint(node) >= 3, "rounds")
@@ -42,7 +42,7 @@ def test_a_node_that_is_killed_with_its_trainer_goes_on_where_it_was(stage: Proc
 
 @pytest.mark.slow
 def test_nodes_learn_from_each_other_and_survive_kills(stage: ProcessManager) -> None:
-    """One story, because starting three trainers is what takes the time."""
+    """One long test, because starting three trainers takes most of the time."""
     bootstrap = stage.bootstrap()
     flags = ("--round-seconds", "0.2")
     one = stage.node("one", *flags, bootstrap=bootstrap.address)
@@ -100,7 +100,7 @@ def _kill_the_node(node: ShoalProcess, other: ShoalProcess) -> None:
     assert node.peer_id == before["peer_id"]
     after = node.wait_status(lambda s: s["peers"] == 2, "the node back among its peers")
     assert after["is_isolated"] is False
-    # It also connects once before it has loaded its checkpoint, and has no round to tell then.
+    # It also connects once before it has loaded its checkpoint, without a round to report.
     resumed = node.wait_status(
         lambda s: s["trainer"]["connected"] and s["round"] > 0, "its trainer back"
     )
@@ -128,7 +128,7 @@ def _own_sequences(node: ShoalProcess) -> set[int]:
 
 @pytest.mark.slow
 def test_rounds_end_in_a_clean_exit(stage: ProcessManager) -> None:
-    """A node alone says so, trains, and ends by itself; nothing is left half-written."""
+    """A single node says that it is alone, trains, and ends by itself; no file is half-written."""
     node = stage.node("alone", "--rounds", "4", "--external", "0")
     assert node.wait() == 0
     assert "training alone" in node.log

@@ -1,4 +1,4 @@
-"""shoal from its wheel in an environment of its own: without extras, and then with them."""
+"""shoal from its wheel in a new environment: without extras, and then with them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NODE = f"node --role observe --no-mdns {LOOPBACK} --print-config"
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the program of an environment with the wheel and what it depends on, no extra."""
+    """Return the program of an environment with the wheel and its dependencies, without extras."""
     home, wheels = tmp_path_factory.mktemp("alone"), tmp_path_factory.mktemp("wheels")
     build_wheel(ROOT, wheels)
     (wheel,) = wheels.iterdir()

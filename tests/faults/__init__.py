@@ -1,1 +1,1 @@
-"""Processes killed, stopped and starved, and links that break."""
+"""Killed, stopped and starved processes, and broken links."""

@@ -1,4 +1,4 @@
-"""Links that part, stall, lag and drop, on real processes: what was missed arrives afterwards."""
+"""Links that break, stall, delay and drop, on real processes: missed batches arrive afterwards."""
 
 from __future__ import annotations
 
@@ -107,9 +107,9 @@ def test_a_stopped_node_is_missed_and_catches_up(stage: ProcessManager) -> None:
 def test_a_link_that_lags_and_drops_loses_no_group(
     stage: ProcessManager, lan: Lan, tmp_path: Path
 ) -> None:
-    """200 ms each way and a cut connection every seven seconds, through a proxy between hosts.
+    """200 ms each way and a reset every seven seconds, through a proxy between hosts.
 
-    It is away for longer than gossip remembers: what was said meanwhile is asked for.
+    The link is down for longer than gossip remembers: missed messages are fetched.
     """
     rounds = ("--rounds", "60")
     near = lan.host("a")
@@ -130,7 +130,7 @@ def test_a_link_that_lags_and_drops_loses_no_group(
     try:
         through = f"/ip4/{middle}/tcp/{PORT}/p2p/{first.peer_id}"
         far = lan.host("b")
-        # The far host reaches the proxy only: its own way to the near one is closed.
+        # The far host reaches only the proxy: its direct route to the near one is closed.
         subprocess.run([*far[1], "ip", "route", "add", "blackhole", near[0]], check=True)
         second = _host_node(stage, "far", far, *rounds, bootstrap=through).start()
         nodes = [first, second]

@@ -1,4 +1,4 @@
-"""Stopped, starved and misconfigured processes: the others go on, and it recovers or says so."""
+"""Stopped, starved and misconfigured processes: other nodes continue, and it recovers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _round(node: ShoalProcess) -> int:
 
 @pytest.mark.slow
 def test_a_stopped_trainer_costs_its_node_nothing(stage: ProcessManager) -> None:
-    """A slow consumer: the buffer stays bounded, and training goes on afterwards."""
+    """A slow consumer: the buffer stays bounded, and training continues afterwards."""
     flags = ("--round-seconds", "0.1")
     small = ("--buffer-bytes", str(24 * 16 * 1024))  # 24 groups
     one = stage.node("one", *small, *flags)
@@ -62,7 +62,7 @@ def test_a_stopped_trainer_costs_its_node_nothing(stage: ProcessManager) -> None
 
 
 def test_file_descriptors_that_run_out_come_back(stage: ProcessManager) -> None:
-    """Connections beyond the limit are refused; the node lives and takes new ones afterwards."""
+    """Connections beyond the limit are refused; afterwards the node accepts new ones."""
     if shutil.which("prlimit") is None:
         pytest.skip("needs prlimit")
     limited = ("prlimit", "--nofile=64:64")
@@ -71,7 +71,7 @@ def test_file_descriptors_that_run_out_come_back(stage: ProcessManager) -> None:
     with ExitStack() as held:
         for _ in range(120):
             held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5.0))
-        # The pid is prlimit's, which has become the node.
+        # The pid is prlimit's, which the node's process has replaced.
         files = Path(f"/proc/{starved.pid}/fd")
         wait_for(lambda: len(list(files.iterdir())) >= 60, 30.0, "its descriptors used up")
         for _ in range(8):  # a few of its descriptors may still be free
@@ -89,7 +89,7 @@ def test_file_descriptors_that_run_out_come_back(stage: ProcessManager) -> None:
 
 @pytest.mark.slow
 def test_a_clock_an_hour_ahead_hurts_only_itself(stage: ProcessManager, tmp_path: Path) -> None:
-    """Its batches are ignored, not rejected: a wrong clock is no attack; others go on."""
+    """Its batches are ignored, not rejected: a wrong clock is no attack. Other nodes continue."""
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(HOUR_AHEAD.format(seconds=3600))
@@ -117,7 +117,7 @@ def test_a_clock_an_hour_ahead_hurts_only_itself(stage: ProcessManager, tmp_path
 
 @pytest.mark.slow
 def test_two_nodes_with_one_identity_are_told(stage: ProcessManager) -> None:
-    """Neither ends, third parties stay in good standing, and the log says what to do."""
+    """Neither ends, third parties keep their reputation, and the log says what to do."""
     bootstrap = stage.bootstrap()
     flags = ("--round-seconds", "0.2")
     first = stage.node("first", *flags, bootstrap=bootstrap.address)
@@ -161,7 +161,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.slow
 def test_a_full_disk_stops_nothing_but_what_needs_it(small_disk: Path, tmp_path: Path) -> None:
-    """Nothing is acknowledged that is not on disk; with space again, all goes on."""
+    """Nothing is acknowledged that is not on disk; with free space, everything continues."""
     with open_stage(small_disk) as stage:
         flags = ("--round-seconds", "0.2")
         node = stage.node("node", *flags)
@@ -180,7 +180,7 @@ def test_a_full_disk_stops_nothing_but_what_needs_it(small_disk: Path, tmp_path:
 
 @pytest.mark.slow
 def test_a_full_disk_pauses_and_loses_nothing(small_disk: Path) -> None:
-    """Said in log, status and doctor; no round is played twice, and all are once there is room."""
+    """Reported in log, status and doctor; no round is repeated; with free space all are played."""
     with open_stage(small_disk) as stage:
         node = stage.node("node", "--rounds", "150", "--round-seconds", "0.05")
         node.wait_status(lambda s: s["round"] >= 5, "training")

@@ -1,1 +1,1 @@
-"""Bytes of strangers, damaged by the million, into every reader of them."""
+"""Damaged bytes by the million, for every parser of peers' input."""

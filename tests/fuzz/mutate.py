@@ -1,4 +1,4 @@
-"""Damage to valid bytes, from a seed: most results still nearly parse."""
+"""Damages valid bytes, from a seed: most results still nearly parse."""
 
 from __future__ import annotations
 

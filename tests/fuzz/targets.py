@@ -1,6 +1,6 @@
-"""Every parser of bytes from strangers or from disk: what it is given, and what it may raise.
+"""Every parser of bytes from peers or from disk: its inputs, and the exceptions that it may raise.
 
-Anything else that a target raises is a finding.
+Any other exception is a finding.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ from tests.wire import wire_samples as sample
 from tests.wire.test_judge_protocol import ANSWER, RECORD
 
 CORPUS = Path(__file__).parent / "corpus"
-"""Inputs that once were, or could have been, trouble: one file each, `TARGET-anything.bin`."""
+"""Inputs that were, or could have been, findings: one file each, `TARGET-anything.bin`."""
 
 PEER = "12D3KooWQK1wnefoLrcVHbbnf5tLzbopUd3K3bFAoJpA7YJgL5pV"
 AUTHOR = identity_from_seed(bytes(32))
@@ -103,7 +103,7 @@ class Target:
     run: Callable[[bytes], object]
     allowed: tuple[type[Exception], ...]
     valid: Sequence[bytes]
-    """What damage starts from."""
+    """Valid inputs that are then damaged."""
 
 
 def _content() -> bytes:
@@ -122,7 +122,7 @@ def _batch(content: bytes) -> None:
 
 
 def _signed(payload: bytes) -> None:
-    """A hostile author signs whatever it likes."""
+    """Parse a batch with any content under a hostile author's valid signature."""
     context = ValidationContext(rules=sample.batch_rules(), me=AUTHOR.peer_id)
     raw = sample.sealed(payload)
     author = PeerId(PEER)
@@ -131,7 +131,7 @@ def _signed(payload: bytes) -> None:
 
 
 def _announcement(payload: bytes) -> None:
-    """The same with an announcement."""
+    """Parse an announcement with any content under a valid signature."""
     context = ValidationContext(rules=sample.batch_rules(), me=AUTHOR.peer_id)
     public_key, key = sample.keypair()
     raw = seal(
@@ -152,7 +152,7 @@ def _manifest(raw: bytes) -> None:
 
 
 def _peer_list(raw: bytes) -> None:
-    found = decode_peer_list(raw)  # first: what its parser raises is what is looked at
+    found = decode_peer_list(raw)  # first: its exceptions are the ones to check
     told = {at for item in swarm_pb2.PeerList.FromString(raw).peers for at in item.addresses}
     for peer in found:
         assert peer.addresses
@@ -172,7 +172,7 @@ def _content_of(raw: bytes) -> None:
 def _again(
     decode: Callable[[bytes], Any], encode: Callable[[Any], bytes]
 ) -> Callable[[bytes], None]:
-    """Read bytes, and what is read written and read once more, which is the same."""
+    """Parse bytes, encode the result and parse it again: the result must be equal."""
 
     def run(raw: bytes) -> None:
         value = decode(raw)
@@ -259,7 +259,7 @@ _BINARY_ADDRESS = b"\x04\xc0\x00\x02\x01\x06\x0f\xa1"
 
 
 def _record(raw: bytes) -> None:
-    """A record's content under a good signature of its judge."""
+    """Parse a record with any content under a valid signature of its judge."""
     envelope = seal(
         raw,
         public_key=AUTHOR.public_key_bytes,
@@ -368,6 +368,6 @@ TARGETS: dict[str, Target] = {
 
 
 def originals(name: str) -> list[bytes]:
-    """Return a target's valid inputs and its saved trouble."""
+    """Return a target's valid inputs and its saved findings."""
     saved = sorted(CORPUS.glob(f"{name}-*.bin"))
     return [*TARGETS[name].valid, *(path.read_bytes() for path in saved)]

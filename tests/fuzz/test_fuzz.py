@@ -1,6 +1,6 @@
-"""Damaged input by the million: every parser, and the stream handler that a stranger's bytes reach.
+"""Damaged input by the million: every parser, and the stream handler for bytes from peers.
 
-A finding is written to the corpus, where every later run tries it first and damages it further.
+A finding is written to the corpus, which every later run tries first and damages further.
 `python -m tests.fuzz.test_fuzz FIRST COUNT TARGET…` repeats a range of cases.
 """
 
@@ -29,7 +29,7 @@ from tests.support.nodes import TestNode, fresh_identity, open_test_node
 FAST_CASES = 400
 SLOW_CASES = 1_000_000
 STREAM_SHARE = 0.1
-"""Of the slow cases, for the stream handler."""
+"""Slow cases for the stream handler."""
 _STALL_S = 20
 _PROCESSES = 2
 _ROOT = Path(__file__).resolve().parents[2]
@@ -80,7 +80,7 @@ def test_damaged_input_is_refused_and_never_more(name: str) -> None:
 
 
 class Bytes(NetStream):
-    """A pubsub stream that brings given bytes and ends; the muxer's and the one above it in one."""
+    """A pubsub stream that delivers given bytes and ends; both the muxer's and the one above it."""
 
     def __init__(self, peer: ID, pieces: list[bytes]) -> None:
         self.muxed_conn: Any = _Connection(peer)
@@ -102,7 +102,7 @@ class _Connection:
 
 
 async def run_streams(node: TestNode, first: int, count: int) -> None:
-    """Bring damaged RPCs to the stream handler, each on a stream of its own."""
+    """Pass damaged RPCs to the stream handler, each on a new stream."""
     seeds = _stream_seeds()
     peer = ID.from_base58(fresh_identity().peer_id)
     for number in range(first, first + count):
@@ -125,7 +125,7 @@ async def _bring(node: TestNode, peer: ID, data: bytes, *, cut: int) -> None:
 
 
 def patient() -> GossipSettings:
-    """Limits that cut nobody off, since all streams come in one name."""
+    """Limits that ban no peer, since all streams have one peer id."""
     from shoal_p2p.gossip.rate_limiter import FloodLimits
 
     flood = FloodLimits(

@@ -1,1 +1,1 @@
-"""Swarms with an implementation that is not this one."""
+"""Swarms with another implementation of the protocol."""

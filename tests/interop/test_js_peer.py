@@ -1,4 +1,4 @@
-"""A peer written in JavaScript from docs/wire.md and the .proto files alone, in a real swarm."""
+"""A peer written in JavaScript only from docs/wire.md and the .proto files, in a real swarm."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ pytestmark = [
 
 @pytest.fixture(scope="session")
 def js() -> Path:
-    """The folder of the JavaScript peer, its packages installed."""
+    """The folder of the JavaScript peer, with its packages installed."""
     installed = JS / "node_modules" / ".package-lock.json"
-    # Test processes run side by side: one installs, the others wait.
+    # Test processes run in parallel: one installs, the others wait.
     with (JS / "package.json").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if (
@@ -49,7 +49,7 @@ def js() -> Path:
 
 
 class JsPeer:
-    """The process and what it has said so far."""
+    """The process and its output so far."""
 
     def __init__(self, js: Path, log: Path, *arguments: str) -> None:
         self._log = log
@@ -63,12 +63,12 @@ class JsPeer:
             )
 
     def said(self, event: str) -> list[dict[str, Any]]:
-        """Every line of that kind."""
+        """Every output line of that kind."""
         lines = [json.loads(line) for line in self._log.read_text().splitlines() if line[:1] == "{"]
         return [line for line in lines if line["event"] == event]
 
     def wait_said(self, event: str, count: int = 1) -> list[dict[str, Any]]:
-        """Wait until it has said so `count` times."""
+        """Wait until there are `count` lines of that kind."""
 
         def check() -> list[dict[str, Any]] | None:
             found = self.said(event)
@@ -111,7 +111,7 @@ def test_a_js_peer_hears_verifies_and_is_trained_on(
         peer_id = peer.wait_said("started")[0]["peerId"]
         heard = peer.wait_said("heard", 2)
         assert heard[0]["signer"] == node.peer_id
-        # In any order: of two batches a moment apart the second may come the shorter way.
+        # In any order: the second of two batches may take the shorter route.
         assert heard[1]["sequence"] != heard[0]["sequence"]
         rollouts = node.view("rollouts", limit=200)
         assert rollouts is not None
@@ -119,7 +119,7 @@ def test_a_js_peer_hears_verifies_and_is_trained_on(
             text for group in heard[0]["texts"] for text in group
         }
 
-        # The only other publisher is the js peer: what the node trained on came from it.
+        # The only other publisher is the js peer, so the groups trained on came from it.
         node.wait_status(lambda s: s["groups_external_used"] >= 1, "a group of js trained on")
         forged = peer.wait_said("forged")
         assert len(forged) == 1

@@ -1,1 +1,1 @@
-"""Many nodes over a simulated network, under virtual time."""
+"""Many nodes over a simulated network, in virtual time."""

@@ -1,4 +1,4 @@
-"""Whom backfill asks, and about how long, when peers go and come back. Virtual time."""
+"""Backfill: which peers and times it requests when peers leave and return. Virtual time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REF = BatchRef(
 
 
 class Peers:
-    """Who is connected, and what each was asked."""
+    """The connected peers, and the requests that each received."""
 
     def __init__(self) -> None:
         self.connected = {*OWN_SIDE, *FAR_SIDE}
@@ -103,7 +103,7 @@ async def test_who_is_back_is_asked_about_the_time_it_was_away(seed: int, away_s
         peers.change(set(FAR_SIDE))
         await trio.sleep(away_s)
         back = trio.current_time()
-        # The bootstrap is back first, and has nothing to tell.
+        # The bootstrap peer returns first, and lists nothing.
         peers.change({SILENT, FAR_SIDE[0]})
         await trio.sleep(3)
         _, asked, window_s = peers.asked_since(back)[0]
@@ -136,7 +136,8 @@ async def test_those_who_bring_no_news_are_asked_more_rarely_and_with_news_other
             if number > 12:
                 peers.change({PeerId(f"new-{number - 12}")})
             await trio.sleep(10)
-        # A stock of eight, then one a minute; and the regular ones, one in half to one and a half.
+        # A reserve of eight, then one a minute; and the regular ones, one in half to one and a
+        # half.
         assert 20 <= len(peers.asked_since(start)) <= 8 + 20 + 20
         peers.news = lambda peer_id: peer_id.startswith("far")
         back = trio.current_time()
@@ -168,7 +169,7 @@ async def test_another_shard_is_asked_about_without_waiting() -> None:
     peers, shards = Peers(), {0}
     made = backfill(peers, 1, lambda: frozenset(shards))
     async with running(made):
-        for number in range(40):  # until rounds for newcomers have to wait
+        for number in range(40):  # until rounds for newcomers must wait
             peers.change({PeerId(f"new-{number}")})
             await trio.sleep(6)
         joined = trio.current_time()
@@ -179,7 +180,7 @@ async def test_another_shard_is_asked_about_without_waiting() -> None:
 
 
 class Shelf:
-    """A peer that serves listings of what it holds, and a node that fetches from it."""
+    """A peer that lists its batches, and a node that fetches from it."""
 
     def __init__(self, peers: Peers, rng: random.Random, num_batches: int, max_groups: int) -> None:
         self.held = [self.batch(rng, number, max_groups) for number in range(num_batches)]
@@ -199,7 +200,7 @@ class Shelf:
         )
 
     def put(self, made: Backfill, space: BufferSpace) -> Backfill:
-        """Connect a node's backfill to this."""
+        """Connect a node's backfill to this peer."""
         made._space = space
         made._fetch.fetch_listed = self.fetch  # type: ignore[method-assign,assignment]
         made._fetch.wants = lambda ref, source: ref.batch_id not in self.here  # type: ignore[method-assign]
@@ -236,7 +237,7 @@ async def test_however_much_is_listed_a_round_asks_for_no_more_than_there_is_roo
         await trio.sleep(600)
     asked = [sum(ref.num_groups for ref in refs) for refs in shelf.fetched]
     assert len(asked) > 3
-    # The last batch that is asked for may go beyond it.
+    # The last requested batch may exceed it.
     assert max(asked) < max(room, BackfillSettings().least_groups) + 256
     for refs in shelf.fetched:
         by = Counter[PeerId]()
@@ -247,7 +248,7 @@ async def test_however_much_is_listed_a_round_asks_for_no_more_than_there_is_roo
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_all_that_was_missed_is_fetched_newest_or_not(seed: int) -> None:
-    """After an absence one listing is not all; afterwards a single one is asked for."""
+    """After an absence, one listing is incomplete; afterwards a single one is requested."""
     rng, peers = random.Random(seed), Peers()
     shelf = Shelf(peers, rng, rng.randint(1, 2000), 8)
     space = BufferSpace(groups_since=lambda _since: 1 << 20, groups_per_publisher=1 << 20)
@@ -257,7 +258,7 @@ async def test_all_that_was_missed_is_fetched_newest_or_not(seed: int) -> None:
         peers.change({OWN_SIDE[0]})
         await trio.sleep(10)
         assert [ref for refs in shelf.fetched for ref in refs] == shelf.held
-        # It stays, and goes for a while: in either case what was published meanwhile arrives.
+        # It stays, or leaves for a while: in both cases batches published meanwhile arrive.
         for away_s in (0, 60):
             shelf.held += [shelf.batch(rng, 10_000, 8) for _ in range(rng.randint(256, 1500))]
             if away_s:
@@ -272,7 +273,7 @@ async def test_all_that_was_missed_is_fetched_newest_or_not(seed: int) -> None:
 
 
 async def test_what_is_here_ends_no_listing_of_the_time_away() -> None:
-    """Since its return gossip has brought more than one listing holds."""
+    """Since its return, gossip has delivered more than one listing contains."""
     rng, peers = random.Random(1), Peers()
     shelf = Shelf(peers, rng, 1000, 8)
     space = BufferSpace(groups_since=lambda _since: 1 << 20, groups_per_publisher=1 << 20)
@@ -333,7 +334,7 @@ async def test_what_was_listed_before_a_peer_fell_silent_is_fetched_and_the_rest
 
 
 class Steps(trio.abc.Instrument):
-    """Counts what Trio's loop does."""
+    """Counts the steps of Trio's loop."""
 
     def __init__(self) -> None:
         self.count = 0

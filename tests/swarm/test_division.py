@@ -1,4 +1,4 @@
-"""Whole nodes of a swarm that divides itself, over links that lose, break and are parted."""
+"""Whole nodes of a swarm that splits into shards, over links that lose messages and break."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.simulated_swarm import Plan, World, simulate
 
 
 def depths(world: World) -> Counter[int]:
-    """How deep the members listen."""
+    """Return the members' shard depths."""
     return Counter(depth_in(node.live.member.shards.shards) for node in world.up("honest"))
 
 

@@ -1,7 +1,7 @@
-"""A full bootstrap locks nobody out: newcomers by the dozen and by the thousand, in virtual time.
+"""A full bootstrap peer locks no newcomer out: dozens and thousands of newcomers, in virtual time.
 
-Every peer is a whole one that has yet to learn its swarm's manifest: host, discovery, standing and
-gossip of a node; nothing in it is published.
+Every newcomer has a whole node's host, discovery, reputation and gossip, but does not know its
+swarm's manifest yet. Nothing is published.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ JOINED_S = 60.0
 
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    """Hundreds of newcomers say a lot."""
+    """Hide the log of hundreds of newcomers."""
     caplog.set_level(logging.CRITICAL, logger="shoal_p2p")
 
 
 @dataclass(slots=True)
 class Guest:
-    """One peer that comes, and when it had company."""
+    """One newcomer, and when it was connected to another."""
 
     came_at: float
     met_at: float = math.inf
@@ -50,12 +50,12 @@ class Guest:
 
     @property
     def wait_s(self) -> float:
-        """How long it waited for company."""
+        """Seconds until it was connected to another."""
         return self.met_at - self.came_at
 
 
 class Door:
-    """A bootstrap of few slots, and whoever comes through it."""
+    """A bootstrap peer with few slots, and its newcomers."""
 
     def __init__(self, folder: Path, seed: int, heartbeat_s: float) -> None:
         self.rng = random.Random(seed)
@@ -65,14 +65,14 @@ class Door:
         self._folder, self._heartbeat_s = folder, heartbeat_s
 
     async def run(self, slots: int) -> None:
-        """Run the bootstrap for ever."""
+        """Run the bootstrap peer forever."""
         home = self._folder / "bootstrap"
         home.mkdir()
         save_manifest(home, SWARM)
         await self._live(self.bootstrap, 0, home, max_connections=slots)
 
     async def come(self, number: int, after_s: float) -> None:
-        """Run a newcomer that knows the bootstrap's address only, and nothing of the swarm."""
+        """Run a newcomer that knows only the bootstrap peer's address."""
         await trio.sleep(after_s)
         newcomer = Guest(trio.current_time())
         self.newcomers.append(newcomer)
@@ -95,7 +95,7 @@ class Door:
             guest.peer = peer
 
         again = True
-        while again:  # as `shoal_bootstrap.__main__`, when its bootstrap is of another swarm
+        while again:  # as in `shoal_bootstrap.__main__`, if its bootstrap is of another swarm
             again = await BootstrapPeer(
                 identity=identity_from_seed(number.to_bytes(32, "big")),
                 settings=settings,
@@ -111,7 +111,7 @@ class Door:
             ).run()
 
     async def watch(self, count: int) -> None:
-        """Note when each newcomer is in the right swarm with another one, until `count` are."""
+        """Record when each newcomer is in the right swarm with another one, until `count` are."""
         while sum(one.met_at < math.inf for one in self.newcomers) < count:
             await trio.sleep(0.5)
             for newcomer in self.newcomers:
@@ -128,7 +128,7 @@ class Door:
 def waits_of(
     count: int, over_s: float, folder: Path, *, slots: int, seed: int, heartbeat_s: float = 1.0
 ) -> list[float]:
-    """Let so many come at random times; return how long each waited for company, in order."""
+    """Let `count` newcomers join at random times; return their sorted waits for a connection."""
     door = Door(folder, seed, heartbeat_s)
 
     async def main() -> None:

@@ -1,7 +1,8 @@
-"""The rules of a node hunted by seed: hours of a swarm's life in seconds, faults and attackers in.
+"""Invariants of nodes, tested by seed: hours of a swarm's life in seconds, with faults and
+attackers.
 
-SHOAL_SIM_SEED=123 runs every test here with that seed alone: a failure names the one to use.
-SHOAL_SIM_HOURS lengthens the slow one.
+SHOAL_SIM_SEED=123 runs every test here with that seed only; a failure names its seed.
+SHOAL_SIM_HOURS lengthens the slow test.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ SEED = os.environ.get("SHOAL_SIM_SEED")
 
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    """Attackers make nodes say a lot."""
+    """Hide the log that attackers cause."""
     caplog.set_level(logging.CRITICAL, logger="shoal_p2p")
 
 
 def seeds(*usual: int) -> pytest.MarkDecorator:
-    """The usual seeds, or the one asked for."""
+    """Use the usual seeds, or the one in the environment."""
     return pytest.mark.parametrize("seed", [int(SEED)] if SEED else usual)
 
 
@@ -50,15 +51,15 @@ def check_delivery(world: World, *, since: float, share: float) -> None:
     assert came >= share * due, world.say(f"{came} of {due} deliveries came")
 
 
-# A swarm whose clocks are off, whose links lose messages, with one attacker of each kind.
+# A swarm with wrong clocks and lossy links, and one attacker of each kind.
 
 
 async def attacked(world: World) -> None:
     await at(600.0)
     check_delivery(world, since=60.0, share=0.999)
-    # A fair share would be one in twelve, and of the two whose batches are valid two in twelve.
-    # In six minutes there are some 400 draws: liars have .047 of them in the
-    # mean of four seeds (1, 2, 3, 8), .063 at most.
+    # A fair share would be one in twelve, and two in twelve for the two with valid batches. In six
+    # minutes some 400 groups are sampled: liars have .047 of them in the mean of four seeds
+    # (1, 2, 3, 8), .063 at most.
     assert world.share_of_draws("liar", since=240.0) < 0.065, world.say("liars are drawn too often")
     assert world.share_of_draws("attacker", since=240.0) < 0.08, world.say("attackers are drawn")
     cut_by = Counter(peer_id for _, peer_id in world.bans)
@@ -97,7 +98,7 @@ def test_attackers_are_cut_off_liars_fade_and_honest_batches_arrive(
     simulate(seed, ATTACKED, tmp_path, attacked)
 
 
-# What honest nodes have signed, served in other bytes and listed as what it is not.
+# Honest batches in another encoding, and listed with false fields.
 
 
 async def slandered(world: World) -> None:
@@ -106,7 +107,7 @@ async def slandered(world: World) -> None:
     cut_by = Counter(peer_id for _, peer_id in world.bans)
     for name in SLANDERED.attackers:
         asked = {peer for one in world.attackers if one.name == name for peer in one.served}
-        # Who is cut off early may not have been asked by the last of the six.
+        # An attacker banned early may not have received a request from the last of the six.
         assert len(asked) >= 5, world.say(f"only {len(asked)} nodes asked one that is to {name}")
     for one in world.attackers:
         if one.name == "respell":
@@ -114,7 +115,7 @@ async def slandered(world: World) -> None:
     for node in world.up("honest"):
         assert await node.live.store.evidence() == [], world.say("an honest node was accused")
         assert not node.live.exchange.twins.found, world.say("a false twin")
-        # The rule of `World.banned` holds all along: no honest node bans one.
+        # `World.banned` checks all along that no honest node bans one.
         for other in world.of_kind("honest"):
             score = node.live.peer.guard.reputation.score(other.peer_id, trio.current_time())
             assert score == 0.0, world.say(f"{other.peer_id} has {score} points")
@@ -142,7 +143,7 @@ def test_slander_of_any_seed_costs_no_honest_node_a_point(seed: int, tmp_path: P
     simulate(seed, SLANDERED, tmp_path, slandered)
 
 
-# Two halves that have each enough peers of their own, and no bootstrap that relays between them.
+# Two halves with enough peers each, and no bootstrap peer that forwards between them.
 
 
 async def parted(world: World) -> None:
@@ -152,7 +153,7 @@ async def parted(world: World) -> None:
     world.network.heal()
     await at(380.0)
     check_delivery(world, since=260.0, share=0.999)
-    # What was published while they were parted has been fetched too.
+    # Batches published during the partition have been fetched too.
     check_delivery(world, since=60.0, share=0.99)
 
 
@@ -171,7 +172,7 @@ def test_parted_halves_meet_again(seed: int, tmp_path: Path) -> None:
     simulate(seed, PARTED, tmp_path, parted)
 
 
-# Members come and go, connections break, the network splits and heals; several shards.
+# Members join and leave, connections break, the network splits and heals; several shards.
 
 
 async def troubled(world: World) -> None:
@@ -215,7 +216,7 @@ def test_larger_swarms_of_shards_heal(seed: int, tmp_path: Path) -> None:
     simulate(seed, sharded(40, 4), tmp_path, troubled)
 
 
-# The same seed is the same run, whatever Python's hash seed.
+# Equal seeds give equal runs, whatever Python's hash seed.
 
 REPLAY = """
 import sys
@@ -268,7 +269,7 @@ def test_a_seed_is_one_run_and_another_seed_another(
     assert there.stdout.strip() == here
 
 
-# A hundred nodes that come and go.
+# A hundred nodes that join and leave.
 
 LONG_S = 3600.0 * float(os.environ.get("SHOAL_SIM_HOURS", "1"))
 
