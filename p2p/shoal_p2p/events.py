@@ -40,8 +40,8 @@ class BatchWithdrawn:
 Event = NewGroups | BatchKept | BatchWithdrawn
 
 
-class Keeper(Protocol):
+class EventHandler(Protocol):
     """Keeps something of what the pool takes in."""
 
-    def notice(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Take an event or leave it; must not wait. What this raises is logged, no more."""

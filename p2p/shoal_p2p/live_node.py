@@ -19,7 +19,7 @@ from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.buffer.types import BufferLimits
 from shoal_p2p.bundles.server import SharedTasks, TaskServer, share_families
 from shoal_p2p.disk import KeptFile
-from shoal_p2p.events import Keeper
+from shoal_p2p.events import EventHandler
 from shoal_p2p.fetch.backfill import BufferSpace
 from shoal_p2p.fetch.client import RolloutClient
 from shoal_p2p.fetch.context import FetchContext
@@ -108,7 +108,7 @@ class NodeComponents:
         self.views = self._views()
         self.service = self._service()
 
-    def _pool(self, keepers: Sequence[Keeper]) -> RolloutPool:
+    def _pool(self, keepers: Sequence[EventHandler]) -> RolloutPool:
         settings = self.peer.settings
         return RolloutPool(
             buffer=self.buffer,

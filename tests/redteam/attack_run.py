@@ -262,7 +262,7 @@ class AttackRun:
         """A name that was never connected counts for no network, whoever forwards its groups."""
         connected = self.connected | {member.peer_id for member in world.members}
         for node in world.up("honest"):
-            for entry in node.live.buffer.residents():
+            for entry in node.live.buffer.external_groups():
                 name = entry.group.publisher
                 if name not in connected:
                     text = f"{name}, never met, counts for {entry.network} at {node.peer_id}"

@@ -175,7 +175,7 @@ class ExchangeNode:
     def heard(self) -> set[int]:
         """Return the tasks of external groups that have entered the buffer."""
         first = make.coordinates_at(0).seed
-        return {entry.group.group.task.seed - first for entry in self.buffer.residents()}
+        return {entry.group.group.task.seed - first for entry in self.buffer.external_groups()}
 
     def counts(self) -> Any:
         """Return the output of `shoal debug fetch`, as JSON values."""

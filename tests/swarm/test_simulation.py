@@ -77,7 +77,7 @@ async def attacked(world: World) -> None:
 
 
 def residents_of(node: SimulatedNode, batch_id: bytes) -> list[object]:
-    return [e for e in node.live.buffer.residents() if e.group.batch_id == batch_id]
+    return [e for e in node.live.buffer.external_groups() if e.group.batch_id == batch_id]
 
 
 ATTACKED = Plan(

@@ -1,1 +1,1 @@
-"""Groups waiting to be drawn: bounded, weighted, leased and consumed. Pure."""
+"""The replay buffer: external groups, bounded, sampled by weight, leased and consumed. Pure."""

@@ -1,7 +1,7 @@
 """Leases of groups: holder and expiry. Pure.
 
-A lease may name a group that is not resident: a trainer that reconnects may hold one that this
-node lost, and must not be handed it a second time.
+A lease may name a group that is not in the buffer: a trainer that reconnects may hold one that this
+node lost, and must not receive it a second time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class LeaseBook:
 
     def __init__(self) -> None:
         self._holders: dict[GroupId, str] = {}
-        """Holder of each leased group, a trainer's connection, in the order of the grants."""
+        """Holder of each leased group (a trainer's connection), in the order of the grants."""
         self._by_deadline: LazyHeap[GroupId] = LazyHeap()
 
     def __len__(self) -> int:
@@ -28,7 +28,7 @@ class LeaseBook:
         return group_id in self._holders
 
     def holder_of(self, group_id: GroupId) -> str | None:
-        """Return who has leased a group, if anybody has."""
+        """Return the holder of a group's lease, None if it is not leased."""
         return self._holders.get(group_id)
 
     def grant(self, group_id: GroupId, holder: str, deadline: float) -> None:
@@ -43,15 +43,15 @@ class LeaseBook:
         self._by_deadline.discard(group_id)
 
     def held_by(self, holder: str) -> list[GroupId]:
-        """Return what a holder has leased, in the order it was granted; O(leases)."""
+        """Return the groups leased by a holder, in the order of the grants; O(leases)."""
         return [group_id for group_id, one in self._holders.items() if one == holder]
 
     def next_deadline(self) -> float:
-        """Return when the next lease runs out, infinity when there is none."""
+        """Return when the next lease expires, infinity if there is none."""
         least = self._by_deadline.least()
         return math.inf if least is None else least
 
     def overdue(self, now: float) -> Iterator[GroupId]:
-        """Yield groups whose lease has run out; the caller ends each before the next."""
+        """Yield groups whose lease has expired; the caller ends each before the next."""
         while (group_id := self._by_deadline.peek()) is not None and self.next_deadline() <= now:
             yield group_id

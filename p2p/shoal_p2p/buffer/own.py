@@ -1,7 +1,7 @@
-"""The buffer's record of this node's own groups: all but their text. Pure.
+"""The buffer's record of this node's own groups, without their text. Pure.
 
-Nobody here draws them. They are counted and shown beside others' groups, are known again when
-somebody sends the same content, and say which batches on disk are still of use.
+They are never sampled. They are counted and shown like external groups, identify copies of the same
+content, and determine which batches on disk are still needed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shoal_wire.types import GroupId
 
 
 class OwnGroups:
-    """Own groups within a number and a size, the oldest forgotten first."""
+    """Own groups, bounded by number and size; the oldest are dropped first."""
 
     def __init__(self, *, max_groups: int, max_bytes: int) -> None:
         self._max_groups = max_groups
@@ -25,7 +25,7 @@ class OwnGroups:
         self.stored_total = 0
 
     def add(self, entry: BufferEntry) -> int:
-        """Remember a group that is not remembered; return how many had to go for it."""
+        """Add a group that is not present; return how many were dropped for it."""
         group = entry.group.group
         bare = replace(group, task=replace(group.task, inline=None), completions=())
         remembered = replace(entry, group=replace(entry.group, group=bare))
@@ -39,7 +39,7 @@ class OwnGroups:
         return gone
 
     def forget_until(self, received_at: float) -> int:
-        """Forget what was received at that time or before; return how many."""
+        """Drop groups received at that time or before; return how many."""
         gone = 0
         while (oldest := self.oldest()) is not None and oldest.received_at <= received_at:
             self._forget_oldest()
@@ -47,7 +47,7 @@ class OwnGroups:
         return gone
 
     def oldest(self) -> BufferEntry | None:
-        """Return what will be forgotten first."""
+        """Return the group that will be dropped first."""
         return next(iter(self.entries.values()), None)
 
     def _forget_oldest(self) -> None:

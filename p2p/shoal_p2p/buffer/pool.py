@@ -1,7 +1,6 @@
-"""The groups of others that are here, by publisher and by share: what goes and what is drawn.
+"""External groups by publisher and by share key: eviction and sampling. Pure.
 
-Every call is O(log n) amortised. Only groups that nobody has leased can be displaced, expire or be
-drawn. Pure.
+Every call is O(log n) amortised. Only groups without a lease can be evicted, expire or be sampled.
 """
 
 from __future__ import annotations
@@ -18,40 +17,40 @@ from shoal_p2p.fair.quota import HierarchicalQuota, QuotaEntry
 from shoal_wire.types import GroupId, PeerId
 
 WeightOf = Callable[[PeerId, str], float]
-"""The factor on a publisher's chance, 0 to 1, by its name and by the network that answers for what
-it has here (`source_of`; empty where publishers are drawn alike)."""
+"""``weight_of(publisher, source)``: the factor on a publisher's sampling probability, 0 to 1. The
+source is the network responsible for its groups (`source_of`), empty for uniform sampling."""
 
 
-def alike(_publisher: PeerId, _source: str) -> float:
-    """Everybody's weight where nothing is known of anybody."""
+def uniform_weight(_publisher: PeerId, _source: str) -> float:
+    """Return 1: the weight of every publisher with uniform sampling."""
     return 1.0
 
 
 def share_key_of(entry: BufferEntry) -> ShareKey:
-    """Return what a group shares room and draws by: its network, side, connection, publisher."""
-    side = PUBLISHED if entry.by_publisher else FORWARDED
-    return (entry.network, side, entry.connection, str(entry.group.publisher))
+    """Return a group's share key: network, origin, connection, publisher."""
+    origin = PUBLISHED if entry.by_publisher else FORWARDED
+    return (entry.network, origin, entry.connection, str(entry.group.publisher))
 
 
 def source_of(entry: BufferEntry) -> str:
-    """Return the network by which a new name is judged: that of a peer that signed it itself.
+    """Return the network whose record a new publisher starts with, empty if it was forwarded.
 
-    Empty for what is passed on. A peer passes on all that is valid, also what teaches nothing, and
-    that is no fault of the others that are heard through it.
+    A peer forwards everything that is valid, even without signal, and other publishers behind it
+    are not responsible for that.
     """
     return entry.network if entry.by_publisher else ""
 
 
 @dataclass(slots=True)
 class Counters:
-    """Counters of one publisher; they outlive its groups for a while."""
+    """Counters of one publisher, kept longer than its groups."""
 
     draws: int = 0
     stored_total: int = 0
 
 
 class Slot:
-    """A resident group with its places. Compared by identity."""
+    """A group in the pool with its quota entries. Compared by identity."""
 
     __slots__ = ("by_publisher", "by_share", "entry")
 
@@ -68,12 +67,12 @@ class Slot:
 
 
 class GroupPool:
-    """Groups of many publishers within fixed bounds."""
+    """Groups of many publishers, within fixed bounds."""
 
     def __init__(self, limits: BufferLimits) -> None:
         self.limits = limits
         self.slots: dict[GroupId, Slot] = {}
-        """Slots in the order of their arrival."""
+        """Slots in order of arrival."""
         self.shares: HierarchicalQuota[GroupId] = HierarchicalQuota()
         self.publishers: HierarchicalQuota[GroupId] = HierarchicalQuota()
         self.counters: BoundedDict[PeerId, Counters] = BoundedDict(limits.max_publishers)
@@ -95,16 +94,16 @@ class GroupPool:
         return min(self.limits.max_bytes, self.limits.max_bytes_per_publisher)
 
     def counters_of(self, publisher: PeerId) -> Counters:
-        """Return what is counted for a publisher."""
+        """Return a publisher's counters."""
         return self.counters.use(publisher, Counters)
 
     def oldest(self) -> Slot | None:
-        """Return the ready group that came first."""
+        """Return the oldest ready group."""
         group_id = self._oldest.peek()
         return None if group_id is None else self.slots[group_id]
 
     def add(self, entry: BufferEntry) -> None:
-        """Add a group as ready. There must be room."""
+        """Add a group as ready. There must be space."""
         slot = self.slots[entry.group.group_id] = Slot(entry)
         self._enter(slot)
 
@@ -114,7 +113,7 @@ class GroupPool:
         self._oldest.put(slot.by_share.item, slot.by_share.since)
 
     def remove(self, slot: Slot) -> None:
-        """Remove a resident group, ready or not."""
+        """Remove a group, ready or leased."""
         self._leave(slot)
         del self.slots[slot.by_share.item]
 
@@ -124,7 +123,7 @@ class GroupPool:
         self._oldest.discard(slot.by_share.item)
 
     def set_ready(self, slot: Slot, *, is_ready: bool) -> None:
-        """Let a resident group be drawn and displaced, or take it out of every draw."""
+        """Set whether a group may be sampled and evicted."""
         self.shares.set_free(slot.by_share, is_free=is_ready)
         self.publishers.set_free(slot.by_publisher, is_free=is_ready)
         if is_ready:
@@ -132,28 +131,29 @@ class GroupPool:
         else:
             self._oldest.discard(slot.by_share.item)
 
-    def make_room(self, entry: BufferEntry) -> list[tuple[Slot, DropCause]] | None:
-        """Remove what `entry` displaces and return it; None, with nothing changed, if too little.
+    def evict_for(self, entry: BufferEntry) -> list[tuple[Slot, DropCause]] | None:
+        """Evict groups until `entry` fits and return them; None, without any change, if it cannot.
 
-        At its own quota a publisher displaces its own oldest. In a full pool `HierarchicalQuota`
-        says whose share is exceeded: so who floods displaces only itself, under whatever names.
+        A publisher at its own quota displaces its own oldest group. In a full pool
+        `HierarchicalQuota` chooses, so a flooding peer only displaces itself, whatever its
+        identities.
         """
-        victims: list[tuple[Slot, DropCause]] = []
+        evicted: list[tuple[Slot, DropCause]] = []
         while (needed := self._lacking(entry)) is not None:
             cause, place = needed
             if place is None:
-                for slot, _ in victims:
+                for slot, _ in evicted:
                     self._enter(slot)
                 return None
             slot = self.slots[place.item]
             self._leave(slot)
-            victims.append((slot, cause))
-        for slot, _ in victims:
+            evicted.append((slot, cause))
+        for slot, _ in evicted:
             del self.slots[slot.by_share.item]
-        return victims
+        return evicted
 
     def _lacking(self, entry: BufferEntry) -> tuple[DropCause, QuotaEntry[GroupId] | None] | None:
-        """Return what must go next for `entry` to fit, None once it fits."""
+        """Return the next eviction and its cause for `entry` to fit, None once it fits."""
         limits, publishers = self.limits, self.publishers
         own, size = publishers.leaf((str(entry.group.publisher),)), entry.num_bytes
         if own is not None and (
@@ -164,19 +164,19 @@ class GroupPool:
         lacks_groups = len(self.shares) + 1 > limits.max_groups
         if not lacks_groups and self.num_bytes + size <= limits.max_bytes:
             return None
-        victim = self.shares.pick_eviction(share_key_of(entry), size, by_size=not lacks_groups)
-        return DropCause.EVICTED_BY_CAPACITY, victim
+        eviction = self.shares.pick_eviction(share_key_of(entry), size, by_size=not lacks_groups)
+        return DropCause.EVICTED_BY_CAPACITY, eviction
 
     def ready_publishers(self) -> Iterator[PeerId]:
-        """Yield every publisher with a group that is ready."""
+        """Yield every publisher with a ready group."""
         for name, leaf in self.publishers.root.children.items():
             if leaf.num_free:
                 yield PeerId(name)
 
     def draw(self, rng: random.Random, weight_of: WeightOf, *, by_shares: bool) -> Slot | None:
-        """Return a ready group, drawn by share or, not `by_shares`, all publishers alike.
+        """Return a ready group, sampled by share key or, without `by_shares`, by publisher.
 
-        Each way by `weight_of` its publisher; None where there is none of positive weight.
+        `weight_of` applies either way; None if no group has a positive weight.
         """
         tree = self.shares if by_shares else self.publishers
         place = tree.sample(
@@ -186,5 +186,5 @@ class GroupPool:
 
 
 def _source_in(share_key: ShareKey) -> str:
-    """Return `source_of` the groups at the end of a path."""
+    """Return `source_of` for the groups of a share key."""
     return share_key[0] if len(share_key) > 1 and share_key[1] == PUBLISHED else ""

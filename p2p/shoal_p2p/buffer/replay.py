@@ -3,17 +3,17 @@
                   lease            consume
     ┌─────▶ ready ───────▶ leased ─────────▶ consumed (the id outlives it)
     insert    │ ▲             │
-              │ └─────────────┘ release, lease run out, holder gone
+              │ └─────────────┘ release, lease expired, holder disconnected
               ▼
-            gone: displaced by a newer group or too old, never while leased; or withdrawn, and
-            then a lease outlives it.
+            dropped: evicted by a newer group or too old, never while leased; or withdrawn, and
+            then its lease remains.
 
-The groups are others': of this node's own it remembers all but the text. What a publisher can make
-leave, by signing or sending more, may come again from others: else whoever is first with somebody's
-content under its own key could keep it out for good. The bounds in
-`BufferLimits` hold after every call. A call costs O(log n) a group, however many groups and
-publishers there are. Time is an argument, in seconds on one monotonic clock; the same calls with
-the same seed give the same draws.
+The groups are external; of its own groups the buffer records all but the text. Content that a
+publisher evicts, by signing or sending more, may be inserted again from other publishers. Otherwise
+the first peer to sign another one's content could exclude it for good. The bounds in `BufferLimits`
+hold after every call. A call costs O(log n) per group, whatever the number of groups and
+publishers. Time is an argument, in seconds on one monotonic clock; equal calls with equal seeds
+give equal samples.
 """
 
 from __future__ import annotations
@@ -28,22 +28,28 @@ from shoal_base.bounded import BoundedDict
 from shoal_ipc.answers.node import Buffer
 from shoal_p2p.buffer.leases import LeaseBook
 from shoal_p2p.buffer.own import OwnGroups
-from shoal_p2p.buffer.pool import Counters, GroupPool, Slot, WeightOf, alike
+from shoal_p2p.buffer.pool import Counters, GroupPool, Slot, WeightOf, uniform_weight
 from shoal_p2p.buffer.stats import rows_of
 from shoal_p2p.buffer.types import BufferEntry, BufferLimits, DropCause, InsertOutcome
 from shoal_wire.types import GroupId, PeerId
 
-ENOUGH_KNOWN = 16
-"""Publishers that have taught this node, with groups here, from which on others get less. Fewer
-would make a swarm's first useful publishers its only ones. A guess: a round draws some eight."""
-STRANGERS_SHARE = 0.05
-"""Share of the draws that publishers have together that have taught nothing yet, or no longer: with
-1,250 of them none is drawn often enough to be known. A guess between what liars get of it and how
-soon a newcomer is found (tests/p2p/buffer/test_strangers.py)."""
+MIN_USEFUL_PUBLISHERS = 16
+"""Number of useful publishers with groups in the buffer above which the others are sampled less.
+With fewer, a swarm's first useful publishers would stay its only ones. A guess: a round samples
+about eight."""
+UNKNOWN_SHARE = 0.05
+"""Share of the samples for publishers without recent signal, all together: with 1,250 of them none
+is sampled often enough to be evaluated. A guess between what liars get of it and how soon a useful
+newcomer is found (tests/p2p/buffer/test_strangers.py)."""
 
 
 class ReplayBuffer:
-    """Groups that may be trained on. Not safe for threads: one event loop owns it."""
+    """Groups to train on. Not thread-safe: one event loop owns it.
+
+    buffer.insert(entry, now)
+    entries = buffer.lease(8, holder="trainer", now=now, lease_seconds=60)
+    buffer.consume(entry.group.group_id for entry in entries)
+    """
 
     def __init__(self, limits: BufferLimits, rng: random.Random) -> None:
         self._limits = limits
@@ -54,12 +60,12 @@ class ReplayBuffer:
         self._leased_slots = 0
         self._consumed: BoundedDict[GroupId, None] = BoundedDict(limits.max_consumed_ids)
         self._seen: BoundedDict[GroupId, None] = BoundedDict(limits.max_consumed_ids)
-        self._given_up: BoundedDict[tuple[GroupId, PeerId], None] = BoundedDict(
+        self._refused: BoundedDict[tuple[GroupId, PeerId], None] = BoundedDict(
             limits.max_consumed_ids
         )
-        """Groups that were here, by publisher, and left by its doing: others may bring them."""
+        """Groups by a publisher that caused their removal: accepted from other publishers only."""
         self._next_due = math.inf
-        """Time before which no lease runs out and no unleased group is too old."""
+        """Time before which no lease expires and no unleased group is too old."""
         self._num_stored = self._num_draws = self._num_consumed = 0
         self._dropped: Counter[str] = Counter()
 
@@ -68,28 +74,28 @@ class ReplayBuffer:
     def insert(self, entry: BufferEntry, now: float) -> InsertOutcome:
         """Offer a group. Idempotent by group id; a refused group changes only the counters.
 
-        In a full pool it displaces the oldest unleased group of whoever exceeds its share most: by
-        network first, and by name last (`shoal_p2p.fair.quota`); at its own quota, its publisher's
-        oldest. Groups too old are dropped first.
+        In a full pool it evicts the oldest unleased group of the share key that exceeds its share
+        most, from network down to identity (`shoal_p2p.fair.quota`); at its publisher's quota, the
+        publisher's oldest. Expired groups are dropped first.
         """
         self.expire(now)
         outcome = self._refusal(entry, now, self._pool.max_group_bytes)
-        victims = None if outcome else self._pool.make_room(entry)
-        if victims is None:
+        evicted = None if outcome else self._pool.evict_for(entry)
+        if evicted is None:
             outcome = outcome or InsertOutcome.OVER_QUOTA
             self._dropped[outcome] += 1
             return outcome
-        for victim, cause in victims:
-            self._let_return(victim, cause)
+        for victim, cause in evicted:
+            self._count_displaced(victim, cause)
         self._note_stored(entry)
         self._pool.add(entry)
         self._pool.counters_of(entry.group.publisher).stored_total += 1
         return InsertOutcome.STORED
 
-    def note_own(self, entry: BufferEntry, now: float) -> InsertOutcome:
-        """Remember a group of this node's own, so that no copy of it is drawn as another's.
+    def record_own(self, entry: BufferEntry, now: float) -> InsertOutcome:
+        """Record an own group, so that no copy of it is sampled as an external one.
 
-        Counted as `insert` counts; at the bounds the oldest own ones are forgotten.
+        Counted like `insert`; at the bounds the oldest own groups are dropped.
         """
         self.expire(now)
         outcome = self._refusal(entry, now, self._limits.max_bytes)
@@ -107,7 +113,7 @@ class ReplayBuffer:
             raise ValueError("a group has a positive number of bytes")
         if group_id in self._consumed:
             return InsertOutcome.CONSUMED_BEFORE
-        if self.has_seen(group_id) or (group_id, entry.group.publisher) in self._given_up:
+        if self.has_seen(group_id) or (group_id, entry.group.publisher) in self._refused:
             return InsertOutcome.DUPLICATE
         if now - entry.received_at >= self._limits.max_age_seconds:
             return InsertOutcome.TOO_OLD
@@ -127,15 +133,15 @@ class ReplayBuffer:
         holder: str,
         now: float,
         lease_seconds: float,
-        weight_of: WeightOf = alike,
+        weight_of: WeightOf = uniform_weight,
         has_signal: Callable[[PeerId], bool] | None = None,
         by_shares: bool = True,
     ) -> list[BufferEntry]:
-        """Lease up to `count` groups to `holder`, drawn without replacement.
+        """Lease up to `count` groups to `holder`, sampled without replacement.
 
-        `weight_of` scales publishers' chances, 0 to 1 (at 0 one is never drawn). `by_shares` draws
-        as the room is shared, by network first; else all publishers count alike. Once `has_signal`
-        holds of enough publishers here, the others share a small part of the draws.
+        `weight_of` scales the probability of a publisher, 0 to 1 (0: never). With `by_shares` the
+        sample follows the share keys, network first; otherwise all publishers count equally. Once
+        `has_signal` is true for enough publishers in the buffer, the others share a small part.
         """
         self.expire(now)
         pool = self._pool
@@ -154,13 +160,13 @@ class ReplayBuffer:
 
     def _knows_enough(self, has_signal: Callable[[PeerId], bool]) -> bool:
         known = filter(has_signal, self._pool.ready_publishers())
-        return sum(1 for _ in islice(known, ENOUGH_KNOWN)) >= ENOUGH_KNOWN
+        return sum(1 for _ in islice(known, MIN_USEFUL_PUBLISHERS)) >= MIN_USEFUL_PUBLISHERS
 
     def _draw(
         self, weight_of: WeightOf, has_signal: Callable[[PeerId], bool] | None, *, by_shares: bool
     ) -> Slot | None:
         if has_signal is not None:
-            is_known = self._rng.random() >= STRANGERS_SHARE
+            is_known = self._rng.random() >= UNKNOWN_SHARE
 
             def of_kind(publisher: PeerId, source: str) -> float:
                 return weight_of(publisher, source) if has_signal(publisher) is is_known else 0.0
@@ -171,14 +177,14 @@ class ReplayBuffer:
         return self._pool.draw(self._rng, weight_of, by_shares=by_shares)
 
     def consume(self, ids: Iterable[GroupId]) -> int:
-        """Consume groups whose effect a checkpoint contains; return how many were not already.
+        """Consume groups whose effect is in a checkpoint; return how many are newly consumed.
 
-        It counts even where the lease has run out, and where the group is not here.
+        Also valid after a lease expired, and for groups that are not in the buffer.
         """
         return sum(self._consume(group_id) for group_id in ids)
 
     def release(self, ids: Iterable[GroupId], holder: str) -> int:
-        """Give back groups that `holder` has leased; return how many it had."""
+        """Release groups leased by `holder`; return how many there were."""
         released = 0
         for group_id in ids:
             if self._leases.holder_of(group_id) == holder:
@@ -187,14 +193,14 @@ class ReplayBuffer:
         return released
 
     def release_holder(self, holder: str) -> int:
-        """Give back everything that `holder` has leased."""
+        """Release all groups leased by `holder`; return how many there were."""
         return self.release(self._leases.held_by(holder), holder)
 
     def hold(self, ids: Iterable[GroupId], holder: str, now: float, lease_seconds: float) -> int:
-        """Lease groups by id to a trainer that still has them; return how many are resident.
+        """Lease groups by id to a trainer that still has them; return how many are in the buffer.
 
-        Takes them over from any other holder. Those not resident are leased as well, so that
-        the same content arriving again is a duplicate; at most `max_consumed_ids` of them.
+        Replaces other holders' leases. Groups that are not in the buffer are leased as well, at
+        most `max_consumed_ids`, so that the same content counts as a duplicate.
         """
         self.expire(now)
         resident = 0
@@ -214,7 +220,7 @@ class ReplayBuffer:
         return resident
 
     def expire(self, now: float) -> int:
-        """End leases that have run out, then drop unleased groups too old; return those."""
+        """End expired leases, then drop old unleased groups; return how many were dropped."""
         if now < self._next_due:
             return 0
         for group_id in self._leases.overdue(now):
@@ -236,23 +242,23 @@ class ReplayBuffer:
         return expired
 
     def discard(self, ids: Collection[GroupId], publisher: PeerId) -> int:
-        """Withdraw a publisher's groups, leased or not, as after an equivocation.
+        """Withdraw a publisher's groups, leased or not, for example after an equivocation.
 
-        Returns how many of them were here. What is leased stays so, for its holder may train on it
-        yet. None of them is taken from this publisher again.
+        Returns how many were in the buffer. Leases remain, since the holder may still train on
+        them. None of the groups is accepted from this publisher again.
         """
         self.refuse(ids, publisher)
         slots = [slot for group_id in ids if (slot := self._pool.slots.get(group_id)) is not None]
         slots = [slot for slot in slots if slot.entry.group.publisher == publisher]
         for slot in slots:
             self._remove(slot)
-            self._let_return(slot, DropCause.DISCARDED)
+            self._count_displaced(slot, DropCause.DISCARDED)
         return len(slots)
 
     def refuse(self, ids: Iterable[GroupId], publisher: PeerId) -> None:
-        """Take groups from others only, not from this publisher."""
+        """Refuse these groups from this publisher; other publishers may still deliver them."""
         for group_id in ids:
-            self._given_up[group_id, publisher] = None
+            self._refused[group_id, publisher] = None
 
     # Looking at it
 
@@ -261,20 +267,20 @@ class ReplayBuffer:
         return self._pool.num_ready
 
     def counters(self) -> dict[PeerId, Counters]:
-        """Return what is counted of every publisher, of those too whose groups are gone."""
+        """Return the counters of every publisher, including those without groups."""
         return dict(self._pool.counters)
 
     def get(self, group_id: GroupId) -> BufferEntry | None:
-        """Return a resident group."""
+        """Return a group in the buffer, or None."""
         slot = self._pool.slots.get(group_id)
         return None if slot is None else slot.entry
 
     def holds(self, group_id: GroupId) -> bool:
-        """Return whether a group is resident, or leased."""
+        """Return whether a group is in the buffer, or leased."""
         return group_id in self._pool.slots or group_id in self._leases
 
     def has_seen(self, group_id: GroupId) -> bool:
-        """Return whether a group is refused as known already, whoever brings it."""
+        """Return whether a group would be refused as a duplicate from any peer."""
         return (
             self.holds(group_id)
             or group_id in self._seen
@@ -283,24 +289,24 @@ class ReplayBuffer:
         )
 
     def get_own(self, group_id: GroupId) -> BufferEntry | None:
-        """Return a group of this node's own, without its text."""
+        """Return an own group without its text, or None."""
         return self._own.entries.get(group_id)
 
     def own_groups(self) -> Iterator[BufferEntry]:
         """Yield this node's own groups, without their text, oldest first; O(n)."""
         return iter(self._own.entries.values())
 
-    def residents(self) -> Iterator[BufferEntry]:
-        """Yield every resident group, which are others', in the order of arrival; O(n)."""
+    def external_groups(self) -> Iterator[BufferEntry]:
+        """Yield every external group in order of arrival; O(n)."""
         return (slot.entry for slot in self._pool.slots.values())
 
     @property
     def max_groups(self) -> int:
-        """The most groups of others that it holds."""
+        """Capacity in external groups."""
         return self._limits.max_groups
 
     def room(self, *, since: float) -> int:
-        """Return how many groups of others it could take in place of what came before `since`."""
+        """Return the capacity for external groups if those received before `since` are replaced."""
         newer = sum(slot.entry.received_at >= since for slot in self._pool.slots.values())
         return self._limits.max_groups - newer
 
@@ -365,8 +371,8 @@ class ReplayBuffer:
             self._leased_slots -= 1
         self._pool.remove(slot)
 
-    def _let_return(self, slot: Slot, cause: DropCause) -> None:
-        """Count a group that left by its publisher's doing: others may bring its content."""
+    def _count_displaced(self, slot: Slot, cause: DropCause) -> None:
+        """Count a group that its publisher displaced; others may deliver its content again."""
         group_id, publisher = slot.entry.group.group_id, slot.entry.group.publisher
         self._seen.pop(group_id, None)
         self.refuse([group_id], publisher)

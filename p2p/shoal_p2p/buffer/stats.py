@@ -1,4 +1,4 @@
-"""The buffer's read model: a row a publisher. Pure."""
+"""The buffer's read model: one row per publisher. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal_wire.types import GroupId, PeerId
 
 
 def rows_of(own: OwnGroups, pool: GroupPool, now: float, most: int) -> tuple[PublisherRow, ...]:
-    """Return the `most` with most groups, the largest first; O(publishers) and their groups."""
+    """Return the `most` publishers with most groups, largest first; O(publishers and groups)."""
     leaves = (leaf for leaf in pool.publishers.root.children.values() if isinstance(leaf, Leaf))
     others = heapq.nlargest(most, leaves, key=lambda leaf: leaf.count)
     rows = [_row(leaf, pool.counters.get(PeerId(leaf.key), Counters()), now) for leaf in others]

@@ -14,16 +14,16 @@ class BufferLimits:
     """Bounds that hold after every operation. Ages are seconds, sizes bytes; all are positive."""
 
     max_groups: int
-    """Groups in all; as many own ones are remembered beside them."""
+    """External groups in total; as many own groups are recorded in addition."""
     max_bytes: int
     max_age_seconds: float
-    """A group that was received longer ago leaves, unless it is leased."""
+    """Age after which a group is dropped, unless it is leased."""
     max_groups_per_publisher: int
     max_bytes_per_publisher: int
     max_consumed_ids: int = 16 * MANY
-    """Ids remembered as consumed, and as seen; the oldest is forgotten first."""
+    """Ids remembered as consumed, and as seen; the oldest is dropped first."""
     max_publishers: int = MANY
-    """Publishers that groups are counted of; the one heard longest ago is forgotten first."""
+    """Publishers with counters; the least recently seen is dropped first."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -36,20 +36,20 @@ class InsertOutcome(StrEnum):
 
     STORED = "stored"
     DUPLICATE = "duplicate"
-    """Its content is here, was here, or is held by a trainer."""
+    """Its content is or was in the buffer, or is leased to a trainer."""
     CONSUMED_BEFORE = "consumed_before"
     OVER_QUOTA = "over_quota"
-    """No room, and nothing unleased that its publisher may displace."""
+    """No space, and no unleased group that its publisher may displace."""
     TOO_LARGE = "too_large"
     TOO_OLD = "too_old"
 
 
 class DropCause(StrEnum):
-    """Why a group left the buffer unused. Counted beside the refusals of `InsertOutcome`."""
+    """Why a group left the buffer unused. Counted with the refusals of `InsertOutcome`."""
 
     EXPIRED = "expired"
     EVICTED_BY_QUOTA = "evicted_by_quota"
-    """Displaced by a newer group of its own publisher, which is at its quota."""
+    """Displaced by a newer group of its own publisher, which was at its quota."""
     EVICTED_BY_CAPACITY = "evicted_by_capacity"
     DISCARDED = "discarded"
     """Withdrawn by the node, e.g. after an equivocation."""
@@ -65,8 +65,8 @@ class BufferEntry:
     received_at: float
     """Seconds, on the clock of every `now` passed to the buffer."""
     network: str = ""
-    """Network of its publisher, as the host names it; empty if this node has never met it."""
+    """Network of its publisher, from the host; empty if never connected."""
     connection: str = ""
-    """The peer that brought it; empty where that is not known."""
+    """The peer that delivered it; empty if unknown."""
     by_publisher: bool = False
-    """True if its publisher brought it itself; a copy passed on by a peer does not displace it."""
+    """True if its publisher delivered it itself; forwarded groups do not displace it."""

@@ -42,7 +42,7 @@ class BatchIndex:
     def __len__(self) -> int:
         return len(self._held)
 
-    def notice(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Put what is on disk on the shelf, and take what was withdrawn off it."""
         match event:
             case BatchKept():

@@ -28,7 +28,7 @@ class Copy:
     publisher: PeerId
     received_at: float
     """Seconds, on the buffer's clock."""
-    bringer: Deliverer | None
+    deliverer: Deliverer | None
     source: str
     """The network by which it came, and whether that signed it or passed it on."""
 

@@ -19,7 +19,7 @@ from shoal_ipc.answers.node import Buffer
 from shoal_p2p.buffer.pool import share_key_of, source_of
 from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.buffer.types import BufferEntry, InsertOutcome
-from shoal_p2p.events import BatchKept, BatchWithdrawn, Event, Keeper, NewGroups
+from shoal_p2p.events import BatchKept, BatchWithdrawn, Event, EventHandler, NewGroups
 from shoal_p2p.intake.ledger import Equivocation, PublisherLedger
 from shoal_p2p.intake.validation import Rejected
 from shoal_p2p.intake.weight import weight_of
@@ -101,7 +101,7 @@ class RolloutPool:
         settings: PoolSettings,
         reputation: Reputation | None = None,
         network_of: Callable[[PeerId], str] = str,
-        keepers: Sequence[Keeper] = (),
+        keepers: Sequence[EventHandler] = (),
     ) -> None:
         """`keepers` are told in this order, each whatever becomes of the others; `network_of`
         names the network of a publisher (`MetNetworks.network_of`).
@@ -153,7 +153,7 @@ class RolloutPool:
         age = max(0.0, (self._store.wall_ms() - stored.received_ms) / 1000)
         received_at, own = trio.current_time() - age, signed.publisher == self._me
         groups = signed.batch.groups
-        if await self._buffered(signed, groups, received_at, stored.bringer, own=own):
+        if await self._buffered(signed, groups, received_at, stored.deliverer, own=own):
             self._tell(BatchKept(signed=signed, received_ms=stored.received_ms, own=own))
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -187,10 +187,10 @@ class RolloutPool:
         are used all the same, and are in memory alone.
         """
         for signed in batches:
-            groups, bringer = signed.batch.groups, self._bringer(signed)
+            groups, deliverer = signed.batch.groups, self._bringer(signed)
             self.groups_received += len(groups)
-            if await self._buffered(signed, groups, trio.current_time(), bringer):
-                self._unwritten.append((signed, bringer, self._store.wall_ms()))
+            if await self._buffered(signed, groups, trio.current_time(), deliverer):
+                self._unwritten.append((signed, deliverer, self._store.wall_ms()))
                 self._unwritten_bytes += len(signed.envelope)
         self._has_kept.set()
         if self._unwritten_bytes >= WRITTEN_BYTES:
@@ -211,7 +211,7 @@ class RolloutPool:
         signed: SignedBatch,
         groups: Sequence[RolloutGroup],
         received_at: float,
-        bringer: Deliverer | None,
+        deliverer: Deliverer | None,
         *,
         own: bool = False,
     ) -> bool:
@@ -227,7 +227,7 @@ class RolloutPool:
                 share * len(step),
                 received_at,
                 own=own,
-                bringer=bringer,
+                deliverer=deliverer,
             )
         return True
 
@@ -251,8 +251,8 @@ class RolloutPool:
         if not kept:
             return
         rows = [
-            (one.batch_id, one.publisher, one.batch.sequence, one.envelope, received_ms, bringer)
-            for one, bringer, received_ms in kept
+            (one.batch_id, one.publisher, one.batch.sequence, one.envelope, received_ms, deliverer)
+            for one, deliverer, received_ms in kept
         ]
         try:
             await self._store.add_all(rows)
@@ -355,7 +355,9 @@ class RolloutPool:
 
     def _discard(self, publisher: PeerId, batch_id: BatchId) -> None:
         """Take what is here of a batch out of the buffer; copies of it stay, which are others'."""
-        entries = [one.group for one in self._buffer.residents() if one.group.batch_id == batch_id]
+        entries = [
+            one.group for one in self._buffer.external_groups() if one.group.batch_id == batch_id
+        ]
         self._buffer.discard([group.group_id for group in entries], publisher)
 
     async def _replace_what_left(self) -> None:
@@ -399,7 +401,7 @@ class RolloutPool:
             log.log(logging.DEBUG, "a batch with groups that have left cannot be read: %s", error)
             return
         groups = [one for one in signed.batch.groups if digests.group_id(one) in ids]
-        await self._buffered(signed, groups, copy.received_at, copy.bringer)
+        await self._buffered(signed, groups, copy.received_at, copy.deliverer)
 
     def _take_in(
         self,
@@ -408,12 +410,12 @@ class RolloutPool:
         received_at: float,
         *,
         own: bool,
-        bringer: Deliverer | None = None,
+        deliverer: Deliverer | None = None,
     ) -> None:
         """Offer the groups of an envelope of `num_bytes` to the buffer; tell which are new."""
         now = trio.current_time()
         share = num_bytes // max(1, len(groups))
-        offer = self._buffer.note_own if own else self._buffer.insert
+        offer = self._buffer.record_own if own else self._buffer.insert
         new: list[PublishedGroup] = []
         also: list[BufferEntry] = []
         for group in groups:
@@ -422,9 +424,9 @@ class RolloutPool:
                 group=group,
                 num_bytes=cost,
                 received_at=received_at,
-                network=bringer.network if bringer is not None else "",
-                connection=bringer.peer_id if bringer is not None else "",
-                by_publisher=bringer is not None and bringer.peer_id == group.publisher,
+                network=deliverer.network if deliverer is not None else "",
+                connection=deliverer.peer_id if deliverer is not None else "",
+                by_publisher=deliverer is not None and deliverer.peer_id == group.publisher,
             )
             outcome = offer(entry, now)
             if outcome is InsertOutcome.STORED:
@@ -449,7 +451,7 @@ class RolloutPool:
                 batch_id=entry.group.batch_id,
                 publisher=entry.group.publisher,
                 received_at=entry.received_at,
-                bringer=_bringer_of(entry),
+                deliverer=_bringer_of(entry),
                 source=", ".join(share_key_of(entry)[:2]),
             )
             self._copies.note(entry.group.group_id, copy)
@@ -457,14 +459,14 @@ class RolloutPool:
     def _tell(self, event: Event) -> None:
         for keeper in self._keepers:
             try:
-                keeper.notice(event)
+                keeper.on_event(event)
             except Exception:
                 # A fault in one place must not cost the others their batch.
                 log.exception("%s did not take %s", type(keeper).__name__, type(event).__name__)
 
     def _of_use(self) -> set[BatchId]:
         """Return the batches of which a group is here, or may be yet, or is shown as an own one."""
-        shown = (*self._buffer.residents(), *self._buffer.own_groups())
+        shown = (*self._buffer.external_groups(), *self._buffer.own_groups())
         return {entry.group.batch_id for entry in shown} | self._copies.batch_ids()
 
     async def _prune(self) -> None:

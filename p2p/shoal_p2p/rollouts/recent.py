@@ -50,7 +50,7 @@ class RecentRollouts:
         self._next = 1
         self.num_bytes = 0
 
-    def notice(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Remember groups that are new here."""
         if isinstance(event, NewGroups):
             for group in event.groups:

@@ -1,14 +1,14 @@
-"""Decides how deep a node's shards lie in the tree of a swarm that divides itself. Pure.
+"""Chooses this node's shard depth: how often the topic is split. Pure.
 
-    groups a second in a shard ─┐
-    how deep others listen ─────┴─▶ deeper, or less deep ─▶ which shards are listened to
-    how deep those who listen to me lie ─────────────────▶ on which shard I publish
+    groups per second in a shard ──┐
+    depths at which others listen ─┴─▶ deeper, or less deep ─▶ which shards are listened to
+    depths of this node's listeners ─────────────────────────▶ on which shard it publishes
 
-Nobody decides for all: the hash spreads publishers evenly, so every node measures about the same.
-A node that goes deeper listens to as many parts of what it had as its trainer needs. It stays on
-the shards above them, so it hears whoever has not followed. A publisher goes deeper only after
-those who listen to it, and at once less deep where one of them is. So a batch goes where all hear
-it; whoever missed one nevertheless finds the gap in its publisher's numbers.
+There is no coordinator: the hash spreads publishers evenly, so every node measures about the same.
+A node that goes deeper listens to as many children of its shards as its trainer needs. It stays on
+the parent shards, so it still hears publishers that have not followed. A publisher goes deeper only
+after its listeners, and less deep as soon as one of them is. A batch is therefore published where
+all listeners hear it, and a node that misses one still finds the gap in its publisher's numbers.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from statistics import median_high, median_low
 from shoal_wire.shard_tree import MAX_DEPTH, depth_of, parent_of
 
 SPLIT_PER_S = 2.0
-"""Groups a second in a shard above which it is divided: with four copies of 3 KB some 24 KB/s, and
-more than ten trainers draw. A guess between these two."""
+"""Groups per second above which a shard is split: with four copies of 3 KB some 24 KB/s, and more
+than ten trainers sample. A guess between these two."""
 MERGE_PER_S = SPLIT_PER_S / 8
-"""Groups a second below which two shards become one: so few that chance does neither."""
-LEAST_PUBLISHERS = 16
-"""Publishers of a shard that is divided: each half still has listeners enough for a mesh."""
+"""Groups per second below which two shards merge; far below the split, to avoid flapping."""
+MIN_PUBLISHERS = 16
+"""Minimum publishers of a shard that is split, so that each half has enough for a mesh."""
 ABOVE = 2
-"""Shards above its own to which a node stays subscribed, and the root."""
+"""Parent shards to which a node stays subscribed, in addition to the root."""
 _DENSE_S = 30.0
 _SPARSE_S = 4 * _DENSE_S
 _RISE_S = 2 * _DENSE_S
-"""Shards below are left after so long without a message, and so long after they were joined."""
+"""Time without a message, and time since joining, after which the deepest shards are left."""
 _SETTLE_S = _DENSE_S / 2
 """Seconds for which a publisher's listeners must be deeper before it follows."""
 _LEFT_BEHIND = 8
-"""One listener for so many peers in sight may be left behind: else a single peer could hold a swarm
-together."""
+"""Known networks for each listener that may be left behind. Otherwise a single peer could prevent
+every split."""
 
 
 class ShardDepth:
@@ -64,13 +64,13 @@ class ShardDepth:
     ) -> int:
         """Return the depth to listen at from now on.
 
-        `load` is in groups a second for each shard listened to, None while it is not known;
-        `publishers` counts those heard there; `others` are the depths in sight, one a network, and
-        `quiet_s` tells how long nothing came by the deepest topics.
+        `load` is in groups per second for each shard listened to, None while unknown; `publishers`
+        counts the publishers there; `others` are the known depths, one per network; `quiet_s` is
+        the time since the last message on the deepest topics.
         """
         self._is_new = self._is_new and load is None
         self._in_sight = len(others)
-        dense = load is not None and load > SPLIT_PER_S and publishers() >= LEAST_PUBLISHERS
+        dense = load is not None and load > SPLIT_PER_S and publishers() >= MIN_PUBLISHERS
         sparse = load is not None and load < MERGE_PER_S
         self._dense_since = min(self._dense_since, now) if dense else math.inf
         self._sparse_since = min(self._sparse_since, now) if sparse else math.inf
@@ -96,7 +96,7 @@ class ShardDepth:
         return self.depth
 
     def publish_at(self, now: float, listeners: Sequence[int]) -> int:
-        """Return the depth to publish at; `listeners` are its listeners' depths, one a network."""
+        """Return the depth to publish at; `listeners` are their depths, one per network."""
         wanted = self._published
         if listeners:
             ordered = sorted(listeners)
@@ -109,7 +109,7 @@ class ShardDepth:
             if listeners:
                 self._deeper_since = math.inf
             return wanted
-        # Whoever listens one level deeper is subscribed here too: only the last level waits.
+        # Listeners one level deeper are subscribed here too, so only the last level waits.
         self._published = wanted - 1
         self._deeper_since = min(self._deeper_since, now)
         if now - self._deeper_since >= _SETTLE_S:
@@ -118,10 +118,10 @@ class ShardDepth:
 
 
 def by_network(depths: Iterable[tuple[str, int]]) -> list[int]:
-    """Return one depth for each network, the least of its peers: names cost nothing.
+    """Return one depth per network, the lowest of its peers, because identities are free.
 
-    By names, a stranger with many of them behind one connection's network would be the majority
-    that a small swarm follows to thousands of topics, and publishes where nobody honest listens.
+    Otherwise an attacker with many identities on one network would be the majority that a small
+    swarm follows to thousands of topics without honest listeners.
     """
     found: dict[str, int] = {}
     for network, depth in depths:
@@ -129,8 +129,8 @@ def by_network(depths: Iterable[tuple[str, int]]) -> list[int]:
     return list(found.values())
 
 
-def with_those_above(shards: Iterable[int]) -> set[int]:
-    """Return `shards` and the shards above them on which their publishers may still be."""
+def with_parents(shards: Iterable[int]) -> set[int]:
+    """Return `shards` and the parents on which their publishers may still be."""
     found = set(shards)
     for shard in list(found):
         for _ in range(ABOVE):
@@ -145,5 +145,5 @@ def depth_in(shards: Iterable[int]) -> int:
 
 
 def leaf(shard: int, depth: int) -> int:
-    """Return which of the shards of `depth`, counted from 0, holds `shard`, which is deeper."""
+    """Return the index, within `depth`, of the ancestor of `shard`, which is deeper."""
     return ((shard + 1) >> (depth_of(shard) - depth)) - (1 << depth)

@@ -1,7 +1,7 @@
-"""Peers seen on each shard lately, as told to peers that look for a shard. Pure.
+"""Peers recently seen on each shard, served to peers that look for a shard. Pure.
 
-Only what a peer itself announced to us is noted, never hearsay, so that a lie reaches only who
-asks the liar. Bounded by peers and age; a peer seen again replaces what was known of it.
+Only a peer's own subscriptions are recorded, never third-party reports, so that a false report does
+not spread. Bounded by number and age; a new record replaces a peer's earlier one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _Seen:
 
 
 class ShardDirectory:
-    """Remembers peers by shard; the least recently seen is forgotten first."""
+    """Peers by shard; the least recently seen is dropped first."""
 
     def __init__(self, *, max_peers: int = 8192, ttl_s: float = 1800.0) -> None:
         self._ttl_s = ttl_s
@@ -33,7 +33,7 @@ class ShardDirectory:
         return len(self._seen)
 
     def note(self, peer: PeerAddresses, shards: Iterable[int], now: float) -> None:
-        """Note where a peer listens and to which shards it says it is subscribed."""
+        """Record a peer's addresses and its subscribed shards."""
         self.forget(peer.peer_id)
         seen = _Seen(peer.addresses, tuple(sorted(set(shards))), now)
         if not seen.addresses or not seen.shards:
@@ -59,7 +59,7 @@ class ShardDirectory:
     def find(
         self, shards: Iterable[int], now: float, *, limit: int, exclude: Collection[PeerId] = ()
     ) -> list[PeerAddresses]:
-        """Return peers of any of `shards`: of each in turn the one seen last, each peer once."""
+        """Return peers on any of `shards`, most recent first and from each shard in turn."""
         queues = [list(self._by_shard.get(shard, ())) for shard in dict.fromkeys(shards)]
         found: dict[PeerId, PeerAddresses] = {}
         while any(queues) and len(found) < limit:

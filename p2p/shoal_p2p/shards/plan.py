@@ -1,13 +1,13 @@
-"""Decides the number of shards a node listens to, which ones, and when it moves on. Pure.
+"""Chooses which shards a node subscribes to, and when it changes them. Pure.
 
     wanted groups/s ─┐
-    rate by shard ───┴─▶ number of shards ─▶ join, leave ─▶ every few minutes one for another
+    rate by shard ───┴─▶ number of shards ─▶ join, leave ─▶ exchange one every few minutes
 
-A node listens to as few shards as give it `headroom` times the groups that its trainer draws, so
-its traffic depends on its own demand and not on the size of the swarm. One shard is exchanged for
-another now and then (the new one is joined before the old one is left), so that in time it hears
-everybody. Joining is quick and leaving slow, and a shard is left only where the rest would still
-give clearly more than what makes it join one: the number cannot flap.
+A node subscribes to as few shards as give it `headroom` times the groups that its trainer samples,
+so its traffic depends on its own demand and not on the size of the swarm. Now and then one shard is
+exchanged for another (joined before the old one is left), so that in time it hears every publisher.
+Joining is fast and leaving slow, and a shard is left only if the others would still give clearly
+more than the threshold for joining: the number does not flap.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ class ShardLimits:
     """Thresholds and times for joining, leaving and exchanging shards."""
 
     max_shards: int = 16
-    """Most shards an automatic choice listens to."""
+    """Maximum shards with automatic choice."""
     headroom: float = 2.0
-    """Groups heard for each one drawn, to choose among and to outlast a pause."""
+    """Groups received for each one sampled, for choice and to bridge pauses."""
     slack: float = 1.5
-    """A shard is left if the others give this many times what is aimed at."""
+    """A shard is left if the others give this many times the target rate."""
     settle_s: float = 20.0
-    """Seconds after a change before the rates are believed."""
-    patience_s: float = 60.0
-    """Seconds that a surplus lasts before a shard is left."""
+    """Seconds after a change before the measured rates are used."""
+    surplus_s: float = 60.0
+    """Seconds of surplus before a shard is left."""
     rotation_s: float = 300.0
     """Mean time after which one shard is exchanged for another."""
     overlap_s: float = 15.0
-    """Seconds that the old shard stays beside the new one: a mesh forms in a few heartbeats."""
+    """Seconds for which old and new shard overlap: a mesh forms in a few heartbeats."""
     memory_s: float = 60.0
     """Time constant of the measured rates."""
 
 
 @dataclass(slots=True)
 class _Rate:
-    """Events a second, older ones fading."""
+    """Events per second, exponentially weighted."""
 
     events: float = 0.0
     seconds: float = 0.0
@@ -56,7 +56,7 @@ class _Rate:
         self.last_count = count
 
     def part(self, parts: int) -> _Rate:
-        """Return the rate of one of so many equal parts."""
+        """Return the rate of one of `parts` equal parts."""
         return _Rate(self.events / parts, self.seconds)
 
     @property
@@ -65,10 +65,10 @@ class _Rate:
 
 
 class DemandMeter:
-    """Measures how many groups of others a trainer wants a second, from its own counters.
+    """Measures how many external groups a trainer wants per second, from its counters.
 
-    It draws J a round, and more where a group had no signal: what it *wants*, not what it got, so
-    that a starved trainer shows its hunger.
+    A trainer samples J groups a round, and more to replace groups without signal. The meter counts
+    what it *wants*, not what it received, so that a shortage is visible.
     """
 
     def __init__(self, *, external: int, oversample: int, memory_s: float = 60.0) -> None:
@@ -80,7 +80,7 @@ class DemandMeter:
         self._updated: float | None = None
 
     def update(self, now: float, *, rounds: int, drawn: int, used: int) -> None:
-        """Take the trainer's totals: rounds, external groups drawn and of these trained on."""
+        """Update with the trainer's totals: rounds, external groups sampled, and used."""
         elapsed = 0.0 if self._updated is None else now - self._updated
         self._updated = now
         self._rounds.add(rounds, elapsed, self._memory_s)
@@ -94,9 +94,9 @@ class DemandMeter:
 
 
 def demand_of(meter: DemandMeter, status: Mapping[str, object], now: float) -> float:
-    """Take a trainer's status, which is any JSON object, and return the groups it wants a second.
+    """Update the meter from a trainer's status, any JSON object; return the wanted groups/s.
 
-    What it lacks, or has in another form, counts as 0.
+    Missing or malformed values count as 0.
     """
     rounds, drawn, used = (
         value if isinstance(value := status.get(key), int) else 0
@@ -107,7 +107,7 @@ def demand_of(meter: DemandMeter, status: Mapping[str, object], now: float) -> f
 
 
 class ShardPlan:
-    """The shards this node listens to. Call `tick` every second or so."""
+    """The shards that this node subscribes to. Call `tick` about every second."""
 
     def __init__(
         self,
@@ -117,8 +117,8 @@ class ShardPlan:
         fixed: int | None = None,
         limits: ShardLimits | None = None,
     ) -> None:
-        """`fixed` is a number of shards to keep to, 0 included, or all there are where they are
-        fewer; None chooses by demand."""
+        """`fixed` is a constant number of shards, at most all and possibly 0; None chooses by
+        demand."""
         self._limits = limits or ShardLimits()
         self._num_shards = num_shards
         self._fixed = fixed
@@ -126,12 +126,12 @@ class ShardPlan:
         self._order = list(range(num_shards))
         rng.shuffle(self._order)
         self._joined: dict[int, float] = {}
-        """Shard → since when; the oldest first."""
+        """Shard → time of joining, oldest first."""
         self._leaving: dict[int, float] = {}
-        """Exchanged shard → when to leave it."""
+        """Exchanged shard → time to leave it."""
         self._rates: dict[int, _Rate] = {}
         self._aim = 0.0
-        """Groups a second to be heard, by the latest demand."""
+        """Target groups per second, by the latest demand."""
         self._ticked: float | None = None
         self._changed_at = -math.inf
         self._surplus_since: float | None = None
@@ -139,17 +139,17 @@ class ShardPlan:
 
     @property
     def shards(self) -> tuple[int, ...]:
-        """The shards listened to now, those about to be left included."""
+        """The current shards, including those about to be left."""
         return tuple(sorted({*self._joined, *self._leaving}))
 
     @property
     def load(self) -> float | None:
-        """Groups heard a second in each shard listened to; None while that is not known."""
+        """Mean groups per second in each current shard; None while unknown."""
         known = self._known()
         return sum(known) / len(known) if known else None
 
     def _known(self) -> list[float]:
-        """Return the groups a second of each shard that was measured for long enough."""
+        """Return the groups per second of each shard that was measured for long enough."""
         return [
             rate.per_s
             for shard, rate in self._rates.items()
@@ -157,17 +157,17 @@ class ShardPlan:
         ]
 
     def divide(self, levels: int, now: float) -> None:
-        """Each shard has become 2^levels: listen to as many of these as the demand needs.
+        """Replace each shard by its 2^levels descendants, as many as the demand needs.
 
-        Each part is taken to carry an equal share of the rate, so that neither the number of shards
-        nor the next division waits for a new measurement.
+        Each part is assumed to carry an equal share of the rate, so that neither the number of
+        shards nor the next split waits for a new measurement.
         """
         parts, load = 1 << levels, self.load
         held = [shard * parts + part for shard in self._joined for part in range(parts)]
         if self._fixed is not None:
             needed = self._fixed
         else:
-            needed = len(self._joined) if load is None else self._enough(load / parts)
+            needed = len(self._joined) if load is None else self._needed_shards(load / parts)
             needed = min(needed, self._limits.max_shards)
         joined = self._rng.sample(held, min(needed, len(held)))
         rates = {shard: self._rates.get(shard // parts, _Rate()).part(parts) for shard in joined}
@@ -175,7 +175,7 @@ class ShardPlan:
         self._rates = rates
 
     def unite(self, now: float) -> None:
-        """Every two shards have become one: listen to those of which a half was listened to."""
+        """Merge pairs of shards: subscribe to every parent of a current shard."""
         joined = list(dict.fromkeys(shard // 2 for shard in self._joined))
         self._renumber(self._num_shards // 2, joined, now)
 
@@ -188,7 +188,7 @@ class ShardPlan:
         self._changed_at, self._surplus_since = now, None
 
     def tick(self, now: float, *, wanted_per_s: float, received: Mapping[int, int]) -> None:
-        """Choose the shards anew; `received` counts the groups heard in each shard so far."""
+        """Update the choice; `received` is the total groups received in each shard."""
         self._aim = self._limits.headroom * wanted_per_s
         self._measure(now, received)
         for shard in [s for s, due in self._leaving.items() if due <= now]:
@@ -210,7 +210,7 @@ class ShardPlan:
             rate.add(received.get(shard, 0), elapsed, self._limits.memory_s)
 
     def _target(self, now: float) -> int:
-        """Return how many shards to listen to, the exchanged ones not counted."""
+        """Return how many shards to subscribe to, not counting those being exchanged."""
         if self._fixed is not None:
             return min(self._fixed, self._num_shards)
         limits, count, aim = self._limits, len(self._joined), self._aim
@@ -222,25 +222,25 @@ class ShardPlan:
         if supply < aim:
             self._surplus_since = None
             enough = math.ceil(aim * count / supply) if supply > 0 else 2 * count
-            # At most twice as many at once: the rates of so few may mislead.
+            # At most double at once: the rates of few shards may mislead.
             return min(enough, 2 * count, limits.max_shards, self._num_shards)
         if count > 1 and supply * (count - 1) / count >= limits.slack * aim:
             if self._surplus_since is None:
                 self._surplus_since = now
-            if now - self._surplus_since >= limits.patience_s:
+            if now - self._surplus_since >= limits.surplus_s:
                 self._surplus_since = None
-                # At most half at once: a swarm that has just divided itself hears all of it.
-                return max(self._enough(supply / count), (count + 1) // 2)
+                # At most half at once: a swarm that has just split still hears all of it.
+                return max(self._needed_shards(supply / count), (count + 1) // 2)
         else:
             self._surplus_since = None
         return count
 
-    def _enough(self, per_s: float) -> int:
-        """Return how many shards of so many groups a second will do; one if nothing is heard."""
+    def _needed_shards(self, per_s: float) -> int:
+        """Return how many shards of `per_s` groups per second are enough; 1 if `per_s` is 0."""
         return max(1, math.ceil(self._limits.slack * self._aim / per_s)) if per_s else 1
 
     def _supply(self) -> float:
-        """Return the groups a second of the shards joined; a new one counts as the mean one."""
+        """Return the groups per second of the joined shards; new ones count with the mean."""
         known = self._known() or [rate.per_s for rate in self._rates.values()] or [0.0]
         return sum(known) * len(self._joined) / len(known)
 
@@ -253,7 +253,7 @@ class ShardPlan:
             self._rotate_at = now + self._pause()
 
     def _next(self) -> int:
-        """Return the shard not listened to for longest, or, of those being left, one."""
+        """Return the shard not subscribed for the longest time, or one that is being left."""
         taken = {*self._joined, *self._leaving}
         shard = next((s for s in self._order if s not in taken), None)
         if shard is None:
@@ -271,7 +271,7 @@ class ShardPlan:
         oldest = next(iter(self._joined))
         changed_at = self._changed_at
         self._join_one(now)
-        # An exchange changes no number: it need not settle before one is joined or left.
+        # An exchange keeps the number of shards, so no settling time is needed.
         self._changed_at = changed_at
         del self._joined[oldest]
         self._leaving[oldest] = now + self._limits.overlap_s

@@ -1,9 +1,9 @@
-"""Archive of every valid batch that a node has seen, as its signed bytes, for study.
+"""Archives the signed bytes of every valid batch that a node has seen, for analysis.
 
-    notice() ─▶ bounded queue (the oldest goes when full) ─▶ run() ─▶ one transaction
+    on_event() ─▶ bounded queue (drops the oldest) ─▶ run() ─▶ one transaction
 
-Apart from the store, which forgets what the buffer no longer needs. Bounded in bytes, the oldest
-going first. A convenience: a damaged file costs the archive, never the node; on a full disk the
+Separate from the store, which deletes what the buffer no longer needs. Bounded in bytes; the oldest
+batches are deleted first. A damaged file disables the archive, never the node. On a full disk the
 newest batches wait.
 """
 
@@ -79,7 +79,7 @@ class ArchiveFile:
             raise
 
     def add(self, batches: Iterable[Archived]) -> None:
-        """Add those that are new, then let the oldest go until the bound holds."""
+        """Add new batches, then delete the oldest until the bound holds."""
         num_bytes = self._num_bytes
         with self._db:
             self._db.execute("BEGIN")
@@ -99,7 +99,7 @@ class ArchiveFile:
         self._num_bytes = num_bytes
 
     def add_manifest(self, digest: bytes, raw: bytes) -> None:
-        """Keep the rules of a swarm whose batches may follow."""
+        """Store the manifest of a swarm whose batches may follow."""
         self._db.execute("INSERT OR IGNORE INTO manifests VALUES (?, ?)", (digest, raw))
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class Archive:
         in_thread: InThread = trio.to_thread.run_sync,
         refused: Refused = say_refused,
     ) -> None:
-        """Open nothing yet; with `max_bytes` 0 nothing is ever kept."""
+        """Opens no file yet. With `max_bytes` 0 the archive is disabled."""
         self._run_in_thread = in_thread
         self._refused = refused
         self._path = path
@@ -128,8 +128,8 @@ class Archive:
         self._waiting_bytes = 0
         self._queued = trio.Event()
 
-    def notice(self, event: Event) -> None:
-        """Keep every batch that is on disk."""
+    def on_event(self, event: Event) -> None:
+        """Archive every batch that was stored."""
         if isinstance(event, BatchKept):
             self.keep(
                 Archived(
@@ -141,7 +141,7 @@ class Archive:
             )
 
     def keep(self, batch: Archived) -> None:
-        """Queue a batch; never waits: what comes faster than the disk takes it is lost."""
+        """Queue a batch without blocking; the oldest is dropped if the disk is too slow."""
         if not self._max_bytes:
             return
         self._waiting.append(batch)
@@ -153,7 +153,7 @@ class Archive:
     async def run(
         self, manifest: Manifest, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Write what is queued until cancelled; `manifest` is of the swarm it comes from."""
+        """Write queued batches until cancelled; `manifest` is that of their swarm."""
         task_status.started()
         if not self._max_bytes:
             return
@@ -173,7 +173,7 @@ class Archive:
                 await self._in_thread(file.close)
 
     async def _opened(self, manifest: Manifest) -> ArchiveFile | None:
-        """Open the file, once there is room for it; None if it cannot be used."""
+        """Open the file, once there is disk space; None if it is unusable."""
         while True:
             try:
                 return await self._in_thread(lambda: self._open(manifest))
@@ -199,7 +199,7 @@ class Archive:
             await self._in_thread(lambda: file.add(batches))
         except sqlite3.Error as error:
             self._refused(f"{len(batches)} batches are not archived", error)
-            if is_full(error):  # they wait, before what has come meanwhile
+            if is_full(error):  # they wait, ahead of newer ones
                 later, self._waiting, self._waiting_bytes = self._waiting, deque(), 0
                 for batch in (*batches, *later):
                     self.keep(batch)
@@ -209,10 +209,10 @@ class Archive:
 
 
 def read_archive(path: Path) -> Iterator[Archived]:
-    """Yield what is archived, oldest first; a node may be writing meanwhile.
+    """Yield the archived batches, oldest first. A node may be writing at the same time.
 
     Raises:
-        ArchiveError: there is none, or it is damaged.
+        ArchiveError: there is no archive, or it is damaged.
     """
     with _reading(path) as db:
         for batch_id, own, received_ms, envelope in db.execute(
@@ -224,7 +224,7 @@ def read_archive(path: Path) -> Iterator[Archived]:
 
 
 def count_archive(path: Path, *, own: bool = False) -> int:
-    """Return how many batches `read_archive` yields, or of those the own; reads no envelope.
+    """Return the number of batches, or of own ones, without reading their envelopes.
 
     Raises:
         ArchiveError: as `read_archive`.
@@ -235,7 +235,7 @@ def count_archive(path: Path, *, own: bool = False) -> int:
 
 
 def read_manifests(path: Path) -> list[bytes]:
-    """Return the exact bytes of the manifests whose batches are archived; as `read_archive`."""
+    """Return the exact bytes of the archived manifests. Raises like `read_archive`."""
     with _reading(path) as db:
         return [raw for (raw,) in db.execute("SELECT raw FROM manifests")]
 

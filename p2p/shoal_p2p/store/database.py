@@ -1,4 +1,4 @@
-"""Opening SQLite as this node does: private to its user, written ahead, read beside the writer."""
+"""Opens SQLite files: private to the user, with a write-ahead log and concurrent readers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Literal
 def open_for_writing(path: Path, *, synchronous: Literal["FULL", "NORMAL"]) -> sqlite3.Connection:
     """Open or create a database (mode 0600, write-ahead log). Blocks.
 
-    ``FULL`` loses nothing that was committed to a cut of power, ``NORMAL`` the last commits.
-    Transactions are explicit (autocommit otherwise). The connection may move between threads,
-    though only one may use it at a time. Raises sqlite3.Error and OSError.
+    After a power failure ``FULL`` has lost no commit, and ``NORMAL`` the last ones. Transactions
+    are explicit (autocommit otherwise). The connection may move between threads, but only one may
+    use it at a time. Raises sqlite3.Error and OSError.
     """
     database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:

@@ -1,8 +1,8 @@
 """The store's tables, and opening a database safely.
 
-`meta` says whose database it is and which sequence comes next; `batches` holds sealed envelopes,
-own (the outbox) and external; `client_keys` outlives its batches, so that a resend is known as
-such. `bringers` says which peer delivered an external batch.
+`meta` has the owner and the next sequence number; `batches` has sealed envelopes, own (the outbox)
+and external; `client_keys` outlives its batches, to recognise resends. `bringers` has the peer that
+delivered an external batch.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ CREATE TABLE equivocations (
 def open_database(path: Path, *, peer_id: PeerId, first_sequence: int) -> sqlite3.Connection:
     """Open or create the database at `path`. Blocks; reads the whole file once to check it.
 
-    The connection is as `open_for_writing` says. Raises StoreError with one clear line when the
-    file is damaged, of another peer, of a newer version, or cannot be opened.
+    See `open_for_writing` for the connection. Raises StoreError with one line if the file is
+    damaged, belongs to another peer, has a newer version, or cannot be opened.
     """
     connection = None
     try:
@@ -90,7 +90,7 @@ def _prepare(
 
 
 def _create(connection: sqlite3.Connection, peer_id: PeerId, first_sequence: int) -> None:
-    """Create all tables in one transaction: a kill leaves an empty file or a whole schema."""
+    """Create all tables in one transaction: a kill leaves an empty file or the full schema."""
     meta = [
         ("schema_version", SCHEMA_VERSION),
         ("peer_id", peer_id),

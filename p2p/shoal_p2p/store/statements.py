@@ -1,7 +1,7 @@
 """The store's statements, synchronous. One thread at a time; each call belongs in a transaction.
 
-Nothing that was committed with `durable` is lost by a kill or a power cut; the rest may be by a
-power cut.
+A commit with `durable` survives a kill and a power failure; the others may be lost by a power
+failure.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class StoreCore:
     ) -> None:
         """Open or create the database; raises StoreError.
 
-        `first_sequence` is used when it is created. A node whose database was lost but whose
-        key was not must start above what it ever used: pass the wall clock in milliseconds.
+        `first_sequence` is used when it is created. A node that kept its key but lost its database
+        must start above every number it ever used: pass the wall clock in milliseconds.
         """
         self._limits = limits or StoreLimits()
         self._peer_id = peer_id
@@ -65,7 +65,7 @@ class StoreCore:
     # Transactions
 
     def commit(self, call: Callable[[StoreCore], T], *, now_ms: int = 0, durable: bool = True) -> T:
-        """Run a call in one transaction at `now_ms`. Raises StoreError, and what the call does."""
+        """Run a call in one transaction at `now_ms`. Raises StoreError and the call's errors."""
         self.now_ms = now_ms
         try:
             return self._transaction(call, durable=durable)
@@ -89,11 +89,11 @@ class StoreCore:
     def reserve_own(
         self, client_key: bytes, make_envelope: Callable[[int, int], bytes]
     ) -> OwnBatch:
-        """Allot the next sequence, seal a batch with it and store both under a key.
+        """Allocate the next sequence number, seal a batch with it, and store both under a key.
 
-        `make_envelope` gets the sequence and that of the own batch before (0: none). The same key
-        again returns the first batch with `is_new` False. Raises StoreError OUTBOX_FULL, and
-        whatever it raises.
+        `make_envelope` gets the number and that of the previous own batch (0: none). A repeated key
+        returns the first batch with `is_new` False. Raises StoreError OUTBOX_FULL, and the errors
+        of `make_envelope`.
         """
         known = self._db.execute(
             "SELECT k.sequence, k.batch_id, b.envelope FROM client_keys k"
@@ -120,9 +120,9 @@ class StoreCore:
         return _own_batch(sequence, batch_id, envelope, is_new=True)
 
     def mark_sent(self, sequence: int) -> bool:
-        """Note that an own batch has gone out or never will; False if unknown or noted before.
+        """Mark an own batch as sent or abandoned; False if unknown or marked already.
 
-        Where that is lost it is sent once more, and peers ignore it.
+        If this is lost, the batch is sent once more and peers ignore it.
         """
         self._unsent_bytes = None
         changed = self._db.execute(
@@ -132,7 +132,7 @@ class StoreCore:
         return changed.rowcount > 0
 
     def unsent(self) -> list[OwnBatch]:
-        """Return own batches that have not gone out, oldest first."""
+        """Return the unsent own batches, oldest first."""
         rows = self._db.execute(
             "SELECT sequence, batch_id, envelope FROM batches"
             " WHERE own = 1 AND sent_ms IS NULL ORDER BY sequence"
@@ -153,29 +153,29 @@ class StoreCore:
     # Reading
 
     def is_own(self, batch_id: BatchId) -> bool:
-        """Return whether a batch was reserved here, among the latest `max_client_keys`."""
+        """Return whether a batch is among the latest `max_client_keys` own ones."""
         row = self._db.execute(
             "SELECT 1 FROM client_keys WHERE batch_id = ?", (batch_id,)
         ).fetchone()
         return row is not None
 
     def last_own_sequence(self) -> int:
-        """Return the latest own batch's number, 0 if there is none."""
+        """Return the number of the latest own batch, 0 if there is none."""
         (sequence,) = self._db.execute(
             "SELECT coalesce(max(sequence), 0) FROM client_keys"
         ).fetchone()
         return int(sequence)
 
     def own_numbers(self) -> tuple[int, int]:
-        """Return the highest number below which own batches may be forgotten, 0 if none are, and
-        the latest own batch's number, 0 if there is none."""
+        """Return the highest number below which own batches may be deleted, and the number of the
+        latest own batch; each 0 if there is none."""
         (first,) = self._db.execute("SELECT min(sequence) FROM client_keys").fetchone()
         latest = self.last_own_sequence()
         forgotten = latest - self._limits.max_client_keys
         return forgotten if first is not None and first <= forgotten + 1 else 0, latest
 
     def envelope_part(self, batch_id: BatchId, offset: int, length: int) -> bytes | None:
-        """Return up to `length` bytes of a stored envelope; None if it is not here."""
+        """Return up to `length` bytes of a stored envelope; None if it is not stored."""
         row = self._db.execute(
             "SELECT substr(envelope, ?, ?) FROM batches WHERE batch_id = ?",
             (offset + 1, length, batch_id),
@@ -191,19 +191,19 @@ class StoreCore:
         sequence: int,
         envelope: bytes,
         received_ms: int,
-        bringer: Deliverer | None = None,
+        deliverer: Deliverer | None = None,
     ) -> bool:
-        """Store a valid batch of another node; False if it was here."""
+        """Store a valid external batch; False if it was stored already."""
         is_new = self._insert_batch(batch_id, publisher, sequence, False, envelope, received_ms)
-        if is_new and bringer is not None:
+        if is_new and deliverer is not None:
             self._db.execute(
                 "INSERT OR REPLACE INTO bringers VALUES (?, ?, ?)",
-                (batch_id, bringer.peer_id, bringer.network),
+                (batch_id, deliverer.peer_id, deliverer.network),
             )
         return is_new
 
     def add_all(self, rows: Sequence[External]) -> None:
-        """Store batches as `add_external` does, all or none."""
+        """Store batches like `add_external`, all or none."""
         for row in rows:
             self.add_external(*row)
 
@@ -233,7 +233,7 @@ class StoreCore:
     ) -> None:
         """Move the first of two batches under one sequence from the batches to the evidence.
 
-        `unwritten` is the first one's envelope where it is not on disk yet.
+        `unwritten` is the first batch's envelope if it is not on disk yet.
         """
         on_disk = self._db.execute(
             "SELECT envelope FROM batches WHERE batch_id = ?", (first,)
@@ -242,21 +242,21 @@ class StoreCore:
         self._db.execute(
             "INSERT INTO equivocations (publisher, sequence, first, second, at_ms)"
             " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-            # Its id stands for a first one whose bytes have gone: no envelope is so short.
+            # If the first envelope was deleted, its id is stored: no envelope is that short.
             (publisher, sequence, envelope or first, second_envelope, self.now_ms),
         )
         self._db.execute("DELETE FROM batches WHERE batch_id = ? AND own = 0", (first,))
         self._keep_newest("equivocations", self._limits.max_equivocations)
 
     def evidence(self) -> list[EvidencePair]:
-        """Return the pairs kept as proof, oldest first."""
+        """Return the stored pairs of evidence, oldest first."""
         rows = self._db.execute(
             "SELECT publisher, sequence, first, second FROM equivocations ORDER BY position"
         )
         return [_evidence_pair(*row) for row in rows]
 
     def drop_evidence(self, publisher: PeerId, sequence: int) -> None:
-        """Forget a pair that proves nothing."""
+        """Delete a pair that proves nothing."""
         self._db.execute(
             "DELETE FROM equivocations WHERE publisher = ? AND sequence = ?", (publisher, sequence)
         )
@@ -264,7 +264,7 @@ class StoreCore:
     # Consumed groups
 
     def consume(self, group_ids: Collection[GroupId]) -> int:
-        """Remember that groups were trained on; return how many were not known as such."""
+        """Record that groups were trained on; return how many are newly recorded."""
         added = self._db.executemany(
             "INSERT INTO consumed (group_id, at_ms) VALUES (?, ?) ON CONFLICT DO NOTHING",
             [(group_id, self.now_ms) for group_id in group_ids],
@@ -281,7 +281,7 @@ class StoreCore:
     # All of it
 
     def load(self) -> StoredState:
-        """Return what a node resumes from."""
+        """Return the state from which a node resumes."""
         batches = self._db.execute("SELECT batch_id FROM batches ORDER BY received_ms, rowid")
         consumed = self._db.execute("SELECT group_id FROM consumed ORDER BY position")
         return StoredState(
@@ -290,7 +290,7 @@ class StoreCore:
         )
 
     def batches(self, batch_ids: Sequence[BatchId]) -> list[StoredBatch]:
-        """Return batches by their ids, in that order, without those that are not here."""
+        """Return the stored batches among `batch_ids`, in that order."""
         rows = (
             self._db.execute(
                 "SELECT b.batch_id, publisher, sequence, own, envelope, received_ms, peer_id,"
@@ -310,11 +310,11 @@ class StoreCore:
         keep: Collection[BatchId] | None = None,
         grace_ms: int = 60_000,
     ) -> int:
-        """Delete batches that nobody needs; return how many.
+        """Delete batches that are no longer needed; return how many.
 
-        Those go that are older than `max_age_ms`, sent or not (peers ignore stale batches); those
-        received before the last `grace_ms` and not in `keep`; then the oldest until envelopes
-        take at most `max_bytes`. The last two never touch what has not been sent.
+        Deletes batches older than `max_age_ms`, sent or not (peers ignore stale batches); those
+        received before the last `grace_ms` and not in `keep`; then the oldest until envelopes take
+        at most `max_bytes`. The last two rules never delete unsent batches.
         """
         self._unsent_bytes = None
         may_go = "(own = 0 OR sent_ms IS NOT NULL)"
@@ -355,9 +355,9 @@ def _stored_batch(
     peer_id: str | None,
     network: str | None,
 ) -> StoredBatch:
-    bringer = None
+    deliverer = None
     if peer_id is not None and network is not None:
-        bringer = Deliverer(peer_id=PeerId(peer_id), network=network)
+        deliverer = Deliverer(peer_id=PeerId(peer_id), network=network)
     return StoredBatch(
         batch_id=BatchId(batch_id),
         publisher=PeerId(publisher),
@@ -365,7 +365,7 @@ def _stored_batch(
         own=bool(own),
         envelope=envelope,
         received_ms=received_ms,
-        bringer=bringer,
+        deliverer=deliverer,
     )
 
 

@@ -1,9 +1,9 @@
-"""The node's memory on disk: the outbox, other nodes' batches and what was consumed.
+"""The node's database: the outbox, external batches, and consumed groups.
 
-    caller ─▶ one transaction in a thread, in turn ─▶ caller goes on
+    caller ─▶ one transaction at a time, in a thread ─▶ caller continues
 
-A caller is released only after its commit; while one runs the others wait, which is the
-back-pressure. What comes together, as others' batches do, is committed together (`add_all`).
+A call returns after its commit. Callers wait for each other, which gives back-pressure. External
+batches arrive together and are committed together (`add_all`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ T = TypeVar("T")
 def _queued(
     call: Callable[Concatenate[StoreCore, P], T], *, durable: bool = False
 ) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
-    """Return a statement as a method of `Store`, which returns once its transaction is over."""
+    """Return a statement as an async method of `Store`, which returns after its commit."""
 
     @wraps(call)
     async def queued(store: Store, /, *args: P.args, **options: P.kwargs) -> T:
@@ -63,9 +63,9 @@ def _queued(
 
 
 class Store:
-    """The database for Trio tasks. Start `run` first; every call raises StoreError.
+    """The database for Trio tasks. Start `run` first; every call may raise StoreError.
 
-    Its calls are the statements of `StoreCore`, each by its name.
+    The methods are the statements of `StoreCore` under the same names.
     """
 
     def __init__(
@@ -79,14 +79,15 @@ class Store:
         in_thread: InThread = trio.to_thread.run_sync,
         refused: Refused = say_refused,
     ) -> None:
-        """Open nothing yet; the arguments are `StoreCore`'s. `refused` hears of a full disk."""
+        """See `StoreCore` for the arguments. Opens no file yet. `refused` is called for a full
+        disk."""
         self._refused = refused
         self.in_thread = in_thread
         self._open = partial(
             StoreCore, path, peer_id=peer_id, limits=limits, first_sequence=first_sequence
         )
         self.wall_ms = wall_ms
-        # Its own limiter: a busy default pool of threads must not hold up an acknowledgement.
+        # Its own limiter: a busy default thread pool must not delay an acknowledgement.
         self._limiter = trio.CapacityLimiter(1)
         self._core: StoreCore | None = None
 
@@ -97,7 +98,7 @@ class Store:
             task_status.started()
             await trio.sleep_forever()
         finally:
-            self._core = None  # whoever waits for its turn is refused
+            self._core = None  # waiting calls are refused
             with trio.CancelScope(shield=True):
                 await self.in_thread(core.close, limiter=self._limiter)
 
@@ -108,17 +109,17 @@ class Store:
             return self._core.commit(call, now_ms=self.wall_ms(), durable=durable)
 
         try:
-            # Not abandoned when cancelled: a commit that has begun ends.
+            # Not abandoned on cancellation: a commit that has begun is completed.
             return await self.in_thread(commit, limiter=self._limiter)
         except StoreError as error:
             if error.fault is StoreFault.FULL:
-                self._refused("a batch or what became of it", error)
+                self._refused("a batch or its state", error)
             if error.fault is StoreFault.CLOSED:
-                # A caller that ends with the store learns of its own end, not of the store's.
+                # A caller that is cancelled together with the store gets Cancelled, not CLOSED.
                 await trio.lowlevel.checkpoint_if_cancelled()
             raise
 
-    # Durable: on disk when they return. The rest is lost by a power cut at worst.
+    # Durable calls are on disk when they return. A power failure may lose the others.
     reserve_own = _queued(StoreCore.reserve_own, durable=True)
     consume = _queued(StoreCore.consume, durable=True)
     mark_sent = _queued(StoreCore.mark_sent)

@@ -12,23 +12,23 @@ from shoal_wire.types import BatchId, GroupId, PeerId
 
 
 class StoreFault(StrEnum):
-    """Why the store could not do something."""
+    """Why a call of the store failed."""
 
     FULL = "full"
-    """No space on the disk: works again when there is."""
+    """The disk is full; works again once there is space."""
     OUTBOX_FULL = "outbox_full"
-    """Too many bytes wait to be sent: works again once some have gone out."""
+    """Too many bytes wait to be sent; works again once some are sent."""
     DISK = "disk"
-    """The disk failed, or the file cannot be opened."""
+    """A disk error, or the file cannot be opened."""
     DAMAGED = "damaged"
     FOREIGN = "foreign"
-    """The database is another peer's or of another version."""
+    """The database belongs to another peer, or has another version."""
     CLOSED = "closed"
-    """The store has been stopped; nothing is known of the request's effect."""
+    """The store was stopped; the effect of the call is unknown."""
 
 
 class StoreError(Exception):
-    """The store could not do what was asked, and did nothing (but see CLOSED)."""
+    """A call of the store failed without effect (but see CLOSED)."""
 
     def __init__(self, fault: StoreFault, message: str) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class StoreError(Exception):
 
 
 def fault_of(error: sqlite3.Error) -> StoreFault:
-    """Return what an SQLite error means here."""
+    """Return the fault of an SQLite error."""
     # The primary code is the low byte; the rest says which operation it was.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_FULL:
@@ -61,7 +61,7 @@ class StoreLimits:
     """Bounds of what the store remembers."""
 
     max_unsent_bytes: int = 64 * 1024 * 1024
-    """Own envelopes that wait to be sent; beyond it a reservation is refused."""
+    """Bytes of unsent own envelopes above which a reservation is refused."""
     max_client_keys: int = 10_000
     max_consumed_ids: int = 16 * MANY
     max_equivocations: int = 64
@@ -69,7 +69,7 @@ class StoreLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnBatch:
-    """A batch of this node's under its sequence number."""
+    """An own batch under its sequence number."""
 
     sequence: int
     batch_id: BatchId
@@ -80,11 +80,11 @@ class OwnBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deliverer:
-    """The peer that brought a batch here."""
+    """The peer that delivered a batch."""
 
     peer_id: PeerId
     network: str
-    """The network that the batch counts for, its publisher's; empty where that was never met."""
+    """The publisher's network, whose quota the batch counts against; empty if never connected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class StoredBatch:
     envelope: bytes
     received_ms: int
     """Wall clock, milliseconds since the epoch."""
-    bringer: Deliverer | None
+    deliverer: Deliverer | None
     """None for an own batch."""
 
 
@@ -114,7 +114,7 @@ class StoredState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidencePair:
-    """Two envelopes of one signer under one sequence, kept as proof that it equivocated."""
+    """Two envelopes of one signer under one sequence, stored as proof of an equivocation."""
 
     publisher: PeerId
     sequence: int

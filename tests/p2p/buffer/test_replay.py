@@ -43,7 +43,7 @@ def share_of(publisher: str, buffer: ReplayBuffer, draws: int, **weights: float)
 
 
 def resident(buffer: ReplayBuffer) -> set[GroupId]:
-    return {item.group.group_id for item in buffer.residents()}
+    return {item.group.group_id for item in buffer.external_groups()}
 
 
 def test_a_group_without_size_is_a_mistake_of_the_caller() -> None:
@@ -85,7 +85,7 @@ def test_equally_poor_publishers_are_drawn_in_proportion() -> None:
 
 def test_no_text_of_own_groups_is_kept() -> None:
     buffer = make()
-    buffer.note_own(entry(1, OWN_PEER), 0.0)
+    buffer.record_own(entry(1, OWN_PEER), 0.0)
     assert resident(buffer) == set()
     assert buffer.get(group_id(1)) is None
     remembered = buffer.get_own(group_id(1))
@@ -113,7 +113,7 @@ def test_statistics_by_publisher() -> None:
     buffer = make()
     fill(buffer, "a", range(3))
     fill(buffer, "b", range(3, 4))
-    buffer.note_own(entry(4, OWN_PEER, received_at=4.0), 4.0)
+    buffer.record_own(entry(4, OWN_PEER, received_at=4.0), 4.0)
     lease(buffer, 1, now=5.0, weight_of=only(a=0.0))
     stats = buffer.stats(5.0)
     by_peer = {item.peer_id: item for item in stats.publishers}

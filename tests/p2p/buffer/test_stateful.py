@@ -104,10 +104,10 @@ class BufferMachine(RuleBasedStateMachine):
         self.insert(entry(number, "a", num_bytes=15, received_at=self.now - age))
 
     @rule(number=numbers, size=st.sampled_from([1, 15, 50, 101, 1001]))
-    def note_own(self, number: int, size: int) -> None:
+    def record_own(self, number: int, size: int) -> None:
         self.model_expire()
         item = entry(number, OWN_PEER, num_bytes=size, received_at=self.now)
-        outcome = self.buffer.note_own(item, self.now)
+        outcome = self.buffer.record_own(item, self.now)
         expected = self.expected_refusal(item, self.limits.max_bytes)
         assert outcome is (expected or InsertOutcome.STORED)
         if expected is not None:
@@ -130,7 +130,7 @@ class BufferMachine(RuleBasedStateMachine):
             assert outcome is expected
             self.dropped[expected] += 1
             return
-        after = {item.group.group_id for item in self.buffer.residents()}
+        after = {item.group.group_id for item in self.buffer.external_groups()}
         displaced = frozenset(self.here) - after
         possible = self.possible_victims(item, frozenset(self.here))
         if outcome is InsertOutcome.OVER_QUOTA:
@@ -284,7 +284,7 @@ class BufferMachine(RuleBasedStateMachine):
     def agrees_with_the_model(self) -> None:
         if not hasattr(self, "buffer"):
             return
-        assert [item.group.group_id for item in self.buffer.residents()] == list(self.here)
+        assert [item.group.group_id for item in self.buffer.external_groups()] == list(self.here)
         ready = {key: slot.is_ready for key, slot in self.buffer._pool.slots.items()}
         assert ready == {key: key not in self.leases for key in self.here}
         assert [item.group.group_id for item in self.buffer.own_groups()] == list(self.own)

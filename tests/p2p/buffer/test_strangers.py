@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from shoal_p2p.buffer.replay import ENOUGH_KNOWN, STRANGERS_SHARE, ReplayBuffer
+from shoal_p2p.buffer.replay import MIN_USEFUL_PUBLISHERS, UNKNOWN_SHARE, ReplayBuffer
 from shoal_p2p.reputation.publisher_weights import PublisherWeights
 from shoal_wire.types import GroupId, PeerId
 from tests.p2p.buffer.entries import entry, limits
@@ -89,21 +89,21 @@ SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 21
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_tenth_of_1250_publishers_lie_and_get_no_fiftieth_of_the_draws(seed: int) -> None:
-    swarm = Large(1250, 0.1, seed)
-    swarm.play(115)
-    drawn = swarm.play(225)
-    assert swarm.liars_share(drawn) <= 0.02
-    assert len(drawn) > 2 * ENOUGH_KNOWN, "nor do the first that were useful get all"
+    scenario = Large(1250, 0.1, seed)
+    scenario.play(115)
+    drawn = scenario.play(225)
+    assert scenario.liars_share(drawn) <= 0.02
+    assert len(drawn) > 2 * MIN_USEFUL_PUBLISHERS, "nor do the first that were useful get all"
 
 
 def test_a_newcomer_to_a_large_swarm_is_found() -> None:
-    swarm = Large(100, 0.1, seed=2)
-    swarm.play(200)
+    scenario = Large(100, 0.1, seed=2)
+    scenario.play(200)
     newcomer = PeerId("newcomer")
-    swarm.skill[newcomer], swarm.network[newcomer] = 0.6, "its own"
-    swarm.publish(newcomer)
-    swarm.play(225)
-    assert swarm.weights.has_signal(newcomer, swarm.now)
+    scenario.skill[newcomer], scenario.network[newcomer] = 0.6, "its own"
+    scenario.publish(newcomer)
+    scenario.play(225)
+    assert scenario.weights.has_signal(newcomer, scenario.now)
 
 
 def drawn_of(known: int, strangers: int, count: int) -> Counter[bool]:
@@ -125,18 +125,18 @@ def drawn_of(known: int, strangers: int, count: int) -> Counter[bool]:
 
 
 def test_strangers_share_a_small_part_of_the_draws_once_enough_are_known() -> None:
-    drawn = drawn_of(ENOUGH_KNOWN, 200, 400)
-    assert 0 < drawn[False] < 3 * STRANGERS_SHARE * 400
+    drawn = drawn_of(MIN_USEFUL_PUBLISHERS, 200, 400)
+    assert 0 < drawn[False] < 3 * UNKNOWN_SHARE * 400
 
 
 def test_in_a_small_swarm_all_are_drawn_alike() -> None:
-    drawn = drawn_of(ENOUGH_KNOWN - 1, ENOUGH_KNOWN - 1, 400)
+    drawn = drawn_of(MIN_USEFUL_PUBLISHERS - 1, MIN_USEFUL_PUBLISHERS - 1, 400)
     assert 0.4 * 400 < drawn[False] < 0.6 * 400
 
 
 def test_where_the_known_have_nothing_left_strangers_are_drawn() -> None:
     buffer = ReplayBuffer(limits(), random.Random(3))
-    for number in range(ENOUGH_KNOWN):
+    for number in range(MIN_USEFUL_PUBLISHERS):
         buffer.insert(entry(number, f"known{number}"), 0.0)
     for number in range(50):
         buffer.insert(entry(100 + number, f"stranger{number}"), 0.0)

@@ -52,7 +52,7 @@ async def test_a_late_joiner_gets_what_was_shared_before_its_time(tmp_path: Path
         assert counts["batches"]["backfill"] == 12
         assert counts["batches"]["gossip"] == 0
         assert counts["gaps_seen"] == 0
-        held = {entry.group.batch_id for entry in joiner.buffer.residents()}
+        held = {entry.group.batch_id for entry in joiner.buffer.external_groups()}
         assert own.batch_id in held
         # Two further holders have nothing new: nothing comes twice.
         rounds = counts["backfill_rounds"]
@@ -91,7 +91,7 @@ async def test_a_gap_that_nobody_can_mend_is_given_up(tmp_path: Path) -> None:
         lost = await publisher.share(3)
         await until(lambda: len(receiver.verdicts) == 3)
         receiver.deaf = False
-        publisher.exchange.shelf.notice(BatchWithdrawn(batch_id=lost.batch_id))
+        publisher.exchange.shelf.on_event(BatchWithdrawn(batch_id=lost.batch_id))
         await publisher.share(4)
         await until(lambda: receiver.counts()["gaps_abandoned"] == 1)
         assert receiver.heard() == {1, 2, 4}

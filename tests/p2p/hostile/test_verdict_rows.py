@@ -119,7 +119,7 @@ async def test_two_batches_under_one_number_lose_both_and_cost_the_signer_alone(
         await until(lambda: seen(victim, Reason.EQUIVOCATION) == before + 1)
         assert victim.score(signer.peer_id) == pytest.approx(-4.0, abs=0.1)
         assert victim.score(other.peer_id) == 0.0, "it may have seen only one of the two"
-        publishers = {entry.group.publisher for entry in victim.node.buffer.residents()}
+        publishers = {entry.group.publisher for entry in victim.node.buffer.external_groups()}
         assert signer.peer_id not in publishers
 
 

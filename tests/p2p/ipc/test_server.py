@@ -83,7 +83,7 @@ async def still_serves(node: LocalNode) -> None:
 async def fill(node: LocalNode, count: int) -> list[GroupId]:
     """Give the node groups of another publisher; return their ids."""
     await node.receive_groups(*range(count))
-    return [entry.group.group_id for entry in node.buffer.residents()]
+    return [entry.group.group_id for entry in node.buffer.external_groups()]
 
 
 async def test_another_version_is_told_both_and_let_go(node: LocalNode) -> None:

@@ -84,7 +84,7 @@ async def test_a_disk_that_fails_is_worth_another_try(
 async def test_external_groups_come_with_their_provenance(node: LocalNode) -> None:
     await node.receive_groups(1, 2, 3)
     client = node.client()
-    where = {e.group.group_id: e.network for e in node.buffer.residents()}
+    where = {e.group.group_id: e.network for e in node.buffer.external_groups()}
     reply = await ask(client, m.Sample(num_external=2), m.SampleReply)
     assert (reply.ready_local, reply.ready_external) == (0, 1)
     for item in reply.groups:

@@ -77,7 +77,7 @@ class Schedule:
         await node.pool._replace_what_left()
         here = {
             entry.group.group_id: entry.group.publisher
-            for entry in node.buffer.residents()
+            for entry in node.buffer.external_groups()
             if entry.group.group_id in content.ids
         }
         assert set(here) - content.leased == content.expected() - content.leased
@@ -163,7 +163,7 @@ def copy_of(number: int, source: str = "bad") -> Copy:
         batch_id=BatchId(bytes([number]) * 32),
         publisher=PeerId(str(number)),
         received_at=float(number),
-        bringer=None,
+        deliverer=None,
         source=source,
     )
 

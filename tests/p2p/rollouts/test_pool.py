@@ -57,12 +57,12 @@ async def test_what_a_neighbour_forwards_counts_for_its_publishers_network(tmp_p
         node.pool._network_of = lambda peer_id: networks.get(peer_id, NEVER_MET)
         await node.receive(replace(met.sign(1), delivered_by=neighbour))
         await node.receive(replace(unmet.sign(2), delivered_by=neighbour))
-        counts_for = {one.group.publisher: one.network for one in node.buffer.residents()}
+        counts_for = {one.group.publisher: one.network for one in node.buffer.external_groups()}
         assert counts_for == {met.peer_id: "10.1.2.0/24", unmet.peer_id: NEVER_MET}
 
 
 def external_ids(node: LocalNode) -> set[GroupId]:
-    return {entry.group.group_id for entry in node.buffer.residents()}
+    return {entry.group.group_id for entry in node.buffer.external_groups()}
 
 
 def own_ids(node: LocalNode) -> list[GroupId]:
@@ -70,7 +70,7 @@ def own_ids(node: LocalNode) -> list[GroupId]:
 
 
 def all_here(node: LocalNode) -> list[BufferEntry]:
-    return [*node.buffer.residents(), *node.buffer.own_groups()]
+    return [*node.buffer.external_groups(), *node.buffer.own_groups()]
 
 
 class Notes:
@@ -79,7 +79,7 @@ class Notes:
     def __init__(self) -> None:
         self.events: list[Event] = []
 
-    def notice(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         self.events.append(event)
 
 
@@ -276,7 +276,7 @@ async def test_others_have_turns_while_a_batch_is_taken_in(tmp_path: Path) -> No
             await trio.lowlevel.checkpoint()
 
     class Watching:
-        def notice(self, event: Event) -> None:
+        def on_event(self, event: Event) -> None:
             if isinstance(event, NewGroups):
                 completions = sum(len(one.group.completions) for one in event.groups)
                 taken.append((next(turns), len(event.groups), completions))
@@ -303,7 +303,7 @@ async def test_others_have_turns_while_a_batch_is_taken_in(tmp_path: Path) -> No
 class Broken:
     """A keeper with a fault."""
 
-    def notice(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         raise RuntimeError(f"no room for a {type(event).__name__}")
 
 

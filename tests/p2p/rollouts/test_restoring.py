@@ -54,7 +54,7 @@ async def test_others_have_turns_while_what_is_on_disk_is_put_back(
         await node.withdraw(first, second)
         here = external_ids(node)
     turns, in_steps, loop = Turns(), dict[int, list[int]](), threading.get_ident()
-    notice = RecentRollouts.notice
+    notice = RecentRollouts.on_event
 
     def noted(recent: RecentRollouts, event: Event) -> None:
         if isinstance(event, NewGroups):
@@ -70,7 +70,7 @@ async def test_others_have_turns_while_what_is_on_disk_is_put_back(
 
         return checked
 
-    monkeypatch.setattr(RecentRollouts, "notice", noted)
+    monkeypatch.setattr(RecentRollouts, "on_event", noted)
     monkeypatch.setattr(restoring_module, "IDS_A_STEP", 10)
     monkeypatch.setattr(reopening_module, "reopen_batch", in_thread(reopening_module.reopen_batch))  # type: ignore[attr-defined]
     proves = restoring_module.proves_equivocation  # type: ignore[attr-defined]
@@ -138,7 +138,7 @@ async def test_peers_are_met_before_all_is_back_and_nobody_is_asked(
 def brought(node: LocalNode) -> set[tuple[PeerId, str, str, bool]]:
     return {
         (entry.group.publisher, entry.network, entry.connection, entry.by_publisher)
-        for entry in node.buffer.residents()
+        for entry in node.buffer.external_groups()
     }
 
 

@@ -15,7 +15,7 @@ from shoal_p2p.shards.depth import (
     by_network,
     depth_in,
     leaf,
-    with_those_above,
+    with_parents,
 )
 from shoal_p2p.shards.plan import ShardLimits, ShardPlan
 from shoal_wire.shard_tree import MAX_DEPTH, depth_of, first_of, lineage, parent_of, path_to
@@ -31,7 +31,7 @@ def test_a_path_goes_down_by_halves_and_every_number_has_one_place(bits: int, de
     assert [parent_of(shard) for shard in path[1:]] == list(path[:-1])
     assert lineage(path[depth]) == path[depth::-1]
     assert leaf(path[-1], depth) == path[depth] - first_of(depth) == bits >> (MAX_DEPTH - depth)
-    assert depth_in(with_those_above(path[depth : depth + 1])) == depth
+    assert depth_in(with_parents(path[depth : depth + 1])) == depth
 
 
 @dataclass(eq=False, repr=False)  # nodes see each other: what failed would be spelt out for minutes
@@ -97,7 +97,7 @@ class Node:
         for shard, count in self.groups.items():
             found[leaf(shard, depth)] += count
         self.plan.tick(now, wanted_per_s=self.drawn_per_s, received=found)
-        wanted = with_those_above(self.shards)
+        wanted = with_parents(self.shards)
         self.came_at = {one: self.came_at.get(one, now) for one in wanted}
         listeners = by_network(
             seen for key, seen in depths.items() if self.path[seen[1]] in on[key]

@@ -145,7 +145,7 @@ async def test_nodes_of_different_depths_hear_each_other(tmp_path: Path) -> None
     async with open_swarm(tmp_path, 2) as (_, nodes):
         deep, shallow = nodes
         keeper = deep.live.member.shards
-        keeper._division.depth = 2
+        keeper._shard_depth.depth = 2
         keeper._plan._renumber(4, [0, 1, 2, 3], trio.current_time())
         await long_until(lambda: deep.shards == (3, 4, 5, 6))
         topics = {deep.manifest.topic(shard) for shard in range(7)}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shoal_p2p.shards.plan import DemandMeter, ShardLimits, ShardPlan, demand_of
 
 
-class Swarm:
+class ShardModel:
     """Shards with a rate each, a plan over them, and seconds that pass."""
 
     def __init__(
@@ -53,11 +53,11 @@ NO_ROTATION: Any = {"rotation_s": 1e9}
 
 
 def test_one_shard_is_joined_at_once_and_kept_for_ever() -> None:
-    swarm = Swarm([8.0])
-    assert swarm.run(1) == (0,)
-    assert swarm.run(5000, wanted=1e6) == (0,)
-    assert len(swarm.joins) == 1
-    assert swarm.leaves == []
+    model = ShardModel([8.0])
+    assert model.run(1) == (0,)
+    assert model.run(5000, wanted=1e6) == (0,)
+    assert len(model.joins) == 1
+    assert model.leaves == []
 
 
 @pytest.mark.parametrize(
@@ -71,52 +71,52 @@ def test_one_shard_is_joined_at_once_and_kept_for_ever() -> None:
 def test_as_many_shards_as_give_twice_what_is_wanted(
     num_shards: int, wanted: float, expected: int
 ) -> None:
-    swarm = Swarm([8.0] * num_shards, **NO_ROTATION)
-    assert len(swarm.run(600, wanted=wanted)) == expected
-    assert swarm.supply() >= 2 * wanted
+    model = ShardModel([8.0] * num_shards, **NO_ROTATION)
+    assert len(model.run(600, wanted=wanted)) == expected
+    assert model.supply() >= 2 * wanted
 
 
 def test_a_swarm_that_grows_within_its_shards_lets_a_node_leave_some() -> None:
-    swarm = Swarm([2.0] * 8, **NO_ROTATION)
-    assert len(swarm.run(300, wanted=7.9)) == 8
-    swarm.rates = [16.0] * 8
+    model = ShardModel([2.0] * 8, **NO_ROTATION)
+    assert len(model.run(300, wanted=7.9)) == 8
+    model.rates = [16.0] * 8
     # 16 aimed at; one shard gives just that, two leave the slack that keeps it from flapping.
-    assert len(swarm.run(1200, wanted=7.9)) == 2
+    assert len(model.run(1200, wanted=7.9)) == 2
 
 
 def test_no_more_than_the_most_however_hungry() -> None:
-    assert len(Swarm([0.0] * 100, max_shards=16, **NO_ROTATION).run(600, wanted=1e9)) == 16
+    assert len(ShardModel([0.0] * 100, max_shards=16, **NO_ROTATION).run(600, wanted=1e9)) == 16
 
 
 def test_rates_at_the_edge_do_not_make_it_flap() -> None:
-    swarm = Swarm([8.0] * 16, **NO_ROTATION)
-    swarm.run(300, wanted=8.0)
-    before = len(swarm.joins)
+    model = ShardModel([8.0] * 16, **NO_ROTATION)
+    model.run(300, wanted=8.0)
+    before = len(model.joins)
     rng = random.Random(3)
     for _ in range(100):
-        swarm.run(30, wanted=8.0 * rng.uniform(0.8, 1.2))
-    assert len(swarm.joins) - before <= 1
-    assert swarm.leaves == []
+        model.run(30, wanted=8.0 * rng.uniform(0.8, 1.2))
+    assert len(model.joins) - before <= 1
+    assert model.leaves == []
 
 
 def test_in_time_every_shard_is_heard_and_each_is_joined_before_another_is_left() -> None:
-    swarm = Swarm([8.0] * 12)
-    swarm.run(12 * 400)
-    assert sorted(shard for _, shard in swarm.joins[:12]) == list(range(12)), "none twice before"
-    for at, _ in swarm.leaves:
-        (joined_at,) = [j for j, _ in swarm.joins if at - 16 <= j <= at - 14]
+    model = ShardModel([8.0] * 12)
+    model.run(12 * 400)
+    assert sorted(shard for _, shard in model.joins[:12]) == list(range(12)), "none twice before"
+    for at, _ in model.leaves:
+        (joined_at,) = [j for j, _ in model.joins if at - 16 <= j <= at - 14]
         assert joined_at < at
-    assert len(swarm.leaves) >= 6
+    assert len(model.leaves) >= 6
 
 
 def test_nodes_do_not_move_in_step() -> None:
     moves = set()
     for seed in range(20):
-        swarm = Swarm([8.0] * 12, seed=seed)
-        swarm.run(600)
-        moves.add(swarm.joins[1][0])
+        model = ShardModel([8.0] * 12, seed=seed)
+        model.run(600)
+        moves.add(model.joins[1][0])
     assert len(moves) > 10
-    assert len({Swarm([8.0] * 12, seed=seed).run(1) for seed in range(40)}) > 6
+    assert len({ShardModel([8.0] * 12, seed=seed).run(1) for seed in range(40)}) > 6
 
 
 @pytest.mark.parametrize(("wanted", "expected"), [(0.0, 1), (0.5, 1), (1.0, 2), (4.0, 4)])
@@ -132,9 +132,9 @@ def test_a_divided_shard_leaves_as_many_parts_as_the_demand_needs(
 
 
 def test_a_silent_swarm_is_heard_by_one_shard() -> None:
-    swarm = Swarm([0.0, 0.0], **NO_ROTATION)
-    assert len(swarm.run(100, wanted=1.0)) == 2
-    assert len(swarm.run(200, wanted=0.0)) == 1
+    model = ShardModel([0.0, 0.0], **NO_ROTATION)
+    assert len(model.run(100, wanted=1.0)) == 2
+    assert len(model.run(200, wanted=0.0)) == 1
 
 
 @given(st.integers(0, 20), st.lists(st.booleans(), max_size=8))
@@ -157,9 +157,9 @@ def test_a_fixed_number_is_kept_however_shards_divide_and_unite(
 
 @pytest.mark.parametrize(("fixed", "expected"), [(0, 0), (1, 1), (3, 3), (64, 5)])
 def test_a_fixed_number_is_kept_whatever_the_demand(fixed: int, expected: int) -> None:
-    swarm = Swarm([8.0] * 5, fixed=fixed, **NO_ROTATION)
+    model = ShardModel([8.0] * 5, fixed=fixed, **NO_ROTATION)
     for wanted in (0.0, 1e6, 0.0):
-        assert len(swarm.run(200, wanted=wanted)) == expected
+        assert len(model.run(200, wanted=wanted)) == expected
 
 
 @settings(max_examples=60)
@@ -171,18 +171,18 @@ def test_a_fixed_number_is_kept_whatever_the_demand(fixed: int, expected: int) -
 def test_whatever_happens_it_listens_to_something_within_its_bounds(
     rates: list[float], phases: list[tuple[int, float]], seed: int
 ) -> None:
-    swarm = Swarm(rates, seed=seed, rotation_s=40.0, max_shards=6)
+    model = ShardModel(rates, seed=seed, rotation_s=40.0, max_shards=6)
     subscribed: set[int] = set()
     for seconds, wanted in phases:
         for _ in range(seconds):
-            joins, leaves = len(swarm.joins), len(swarm.leaves)
-            swarm.run(1, wanted=wanted)
-            joined = {shard for _, shard in swarm.joins[joins:]}
-            left = {shard for _, shard in swarm.leaves[leaves:]}
+            joins, leaves = len(model.joins), len(model.leaves)
+            model.run(1, wanted=wanted)
+            joined = {shard for _, shard in model.joins[joins:]}
+            left = {shard for _, shard in model.leaves[leaves:]}
             assert not joined & subscribed
             assert left <= subscribed
             subscribed = (subscribed | joined) - left
-            assert tuple(sorted(subscribed)) == swarm.plan.shards
+            assert tuple(sorted(subscribed)) == model.plan.shards
             # One more than the most while one is exchanged.
             assert 1 <= len(subscribed) <= min(len(rates), 7)
 

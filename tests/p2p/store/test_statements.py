@@ -60,11 +60,11 @@ def reserve(core: StoreCore, key: bytes, *, now_ms: int = NOW, num_bytes: int = 
 
 
 def receive(
-    core: StoreCore, number: int, *, at_ms: int = NOW, bringer: Deliverer | None = None
+    core: StoreCore, number: int, *, at_ms: int = NOW, deliverer: Deliverer | None = None
 ) -> BatchId:
     envelope = b"external %d" % number + bytes(100)
     name = batch_id(envelope)
-    run(core, lambda c: c.add_external(name, OTHER, number, envelope, at_ms, bringer))
+    run(core, lambda c: c.add_external(name, OTHER, number, envelope, at_ms, deliverer))
     return name
 
 
@@ -206,11 +206,11 @@ class TestExternalBatches:
     def test_who_brought_it_is_known_as_long_as_it_is_here(self, path: Path) -> None:
         core = opened(path)
         unknown = receive(core, 1)
-        name = receive(core, 2, at_ms=NOW + 1, bringer=CARRIER)
+        name = receive(core, 2, at_ms=NOW + 1, deliverer=CARRIER)
         core.close()
         core = opened(path)
         found = run(core, lambda c: c.batches([name, BatchId(bytes(32)), unknown]))
-        assert [batch.bringer for batch in found] == [CARRIER, None]
+        assert [batch.deliverer for batch in found] == [CARRIER, None]
         forget_all(core)
         assert stored(core) == []
         core.close()

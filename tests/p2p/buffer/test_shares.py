@@ -19,7 +19,7 @@ ROOM = 200
 HONEST = tuple(PeerId(f"honest{number}") for number in range(4))
 
 
-class Course:
+class BufferScenario:
     """A buffer, with honest publishers that each came by a network of its own."""
 
     def __init__(self, *, seed: int = 1, room: int = ROOM) -> None:
@@ -52,7 +52,7 @@ class Course:
             self.bring(f"fresh{self.number}", f"bad{number % networks}", signed=signed)
 
     def held(self) -> Counter[str]:
-        kinds = (_kind(item) for item in self.buffer.residents())
+        kinds = (_kind(item) for item in self.buffer.external_groups())
         return Counter(kinds)
 
     def draw(self, count: int, weights: dict[str, float] | None = None) -> Counter[str]:
@@ -76,89 +76,89 @@ def _kind(item: BufferEntry) -> str:
 
 
 def test_a_thousand_names_of_one_connection_get_the_room_of_one_network() -> None:
-    course = Course()
-    course.honest(ROOM)
-    course.fresh(1500)
-    assert course.held() == {"honest": 160, "fresh": 40}
+    scenario = BufferScenario()
+    scenario.honest(ROOM)
+    scenario.fresh(1500)
+    assert scenario.held() == {"honest": 160, "fresh": 40}
 
 
 def test_a_thousand_names_of_one_connection_are_drawn_as_one_network_is() -> None:
-    course = Course()
+    scenario = BufferScenario()
     drawn = Counter[str]()
     for _ in range(250):
-        course.honest(4)
-        course.fresh(8)
-        drawn += course.draw(4)
+        scenario.honest(4)
+        scenario.fresh(8)
+        drawn += scenario.draw(4)
     # A fifth; of 1,000 draws that is 200, with a standard deviation of 13.
     assert 150 < drawn["fresh"] < 250
 
 
 def test_connections_buy_nothing_beside_others_of_their_network() -> None:
-    course = Course()
+    scenario = BufferScenario()
     for number in range(900):
-        course.bring(f"fresh{number}", "shared", connection=f"c{number % 30}")
-        course.bring("modest", "its own", signed=True)
-    assert course.held() == {"modest": 100, "fresh": 100}
-    drawn = course.draw(100)
+        scenario.bring(f"fresh{number}", "shared", connection=f"c{number % 30}")
+        scenario.bring("modest", "its own", signed=True)
+    assert scenario.held() == {"modest": 100, "fresh": 100}
+    drawn = scenario.draw(100)
     # A half each; the standard deviation is 5.
     assert 30 < drawn["modest"] < 70
 
 
 def test_within_a_network_each_connection_has_its_part() -> None:
-    course = Course()
+    scenario = BufferScenario()
     for number in range(900):
-        course.bring(f"fresh{number}", "shared", connection="flood")
+        scenario.bring(f"fresh{number}", "shared", connection="flood")
         if number < 90:
-            course.bring("modest", "shared", connection="modest's")
-    assert course.held()["modest"] == 90
-    drawn = course.draw(100)
+            scenario.bring("modest", "shared", connection="modest's")
+    assert scenario.held()["modest"] == 90
+    drawn = scenario.draw(100)
     assert 30 < drawn["modest"] < 70
 
 
 def test_what_a_connection_passes_on_does_not_displace_what_its_peer_signed() -> None:
-    course = Course()
+    scenario = BufferScenario()
     for _ in range(100):
-        course.bring("modest", "shared", signed=True)
+        scenario.bring("modest", "shared", signed=True)
     for number in range(1500):
-        course.bring(f"fresh{number}", "shared")
-    assert course.held() == {"modest": 100, "fresh": 100}
+        scenario.bring(f"fresh{number}", "shared")
+    assert scenario.held() == {"modest": 100, "fresh": 100}
 
 
 def test_a_newcomer_with_a_network_of_its_own_gets_in_and_is_drawn() -> None:
-    course = Course()
-    course.honest(ROOM)
-    course.fresh(1500)
+    scenario = BufferScenario()
+    scenario.honest(ROOM)
+    scenario.fresh(1500)
     for _ in range(10):
-        assert course.bring("newcomer", "its own", signed=True) is InsertOutcome.STORED
-    assert course.held()["newcomer"] == 10
+        assert scenario.bring("newcomer", "its own", signed=True) is InsertOutcome.STORED
+    assert scenario.held()["newcomer"] == 10
     drawn = Counter[str]()
     for _ in range(40):
-        drawn += course.draw(4)
-        course.honest(4)
+        drawn += scenario.draw(4)
+        scenario.honest(4)
     assert drawn["newcomer"] == 10, "all of it, beside a hundred times as many names"
 
 
 def test_room_that_nobody_wants_is_lent_and_given_back() -> None:
-    course = Course()
-    course.fresh(ROOM)
-    assert course.held() == {"fresh": ROOM}
-    course.honest(ROOM)
-    assert course.held() == {"honest": 160, "fresh": 40}
+    scenario = BufferScenario()
+    scenario.fresh(ROOM)
+    assert scenario.held() == {"fresh": ROOM}
+    scenario.honest(ROOM)
+    assert scenario.held() == {"honest": 160, "fresh": 40}
 
 
 def test_weights_scale_a_share_by_name_or_by_source() -> None:
     for known in ({"fresh": 0.01}, {"bad0": 0.01}):
-        course = Course(seed=7)
+        scenario = BufferScenario(seed=7)
         drawn = Counter[str]()
         for _ in range(250):
-            course.honest(4)
-            course.fresh(8, signed=True)
-            drawn += course.draw(4, known)
+            scenario.honest(4)
+            scenario.fresh(8, signed=True)
+            drawn += scenario.draw(4, known)
         # Of 1,000 draws a hundredth of a fifth; nothing of it is what honest ones bring.
         assert drawn["fresh"] < 15
-    assert course.draw(50, {"honest": 0.0, "fresh": 0.0}) == {}
-    assert course.draw(50, {"honest": 0.0, "fresh": float("nan")}) == {}
-    assert set(course.draw(10, {"honest": 0.0, "fresh": 1e-9})) == {"fresh"}, "however little"
+    assert scenario.draw(50, {"honest": 0.0, "fresh": 0.0}) == {}
+    assert scenario.draw(50, {"honest": 0.0, "fresh": float("nan")}) == {}
+    assert set(scenario.draw(10, {"honest": 0.0, "fresh": 1e-9})) == {"fresh"}, "however little"
 
 
 def test_liars_behind_an_honest_peer_cost_nobody_else_that_is_heard_through_it() -> None:
@@ -180,18 +180,18 @@ def test_liars_behind_an_honest_peer_cost_nobody_else_that_is_heard_through_it()
 def test_whatever_names_are_brought_each_network_keeps_its_part(
     seed: int, num_bad: int, steps: list[tuple[str, int]]
 ) -> None:
-    course = Course(seed=seed)
-    course.honest(ROOM)
+    scenario = BufferScenario(seed=seed)
+    scenario.honest(ROOM)
     part = ROOM // (len(HONEST) + num_bad)
     for kind, count in steps:
-        before = Counter(item.group.publisher for item in course.buffer.residents())
+        before = Counter(item.group.publisher for item in scenario.buffer.external_groups())
         if kind == "honest":
-            course.honest(count)
+            scenario.honest(count)
         elif kind == "fresh":
-            course.fresh(count, networks=num_bad)
+            scenario.fresh(count, networks=num_bad)
         else:
-            assert sum(course.draw(count).values()) == min(count, before.total())
+            assert sum(scenario.draw(count).values()) == min(count, before.total())
             continue
-        after = Counter(item.group.publisher for item in course.buffer.residents())
+        after = Counter(item.group.publisher for item in scenario.buffer.external_groups())
         assert all(after[name] >= min(part, before[name]) for name in HONEST)
         assert after.total() <= ROOM
