@@ -5,7 +5,7 @@
     with shoal.connect("shoal1…") as swarm:
         swarm.publish([shoal.Group(question, answers)])
 
-The names of the API are imported when they are used: `import shoal` alone costs nothing.
+The names of the API are imported on first use, so `import shoal` alone is cheap.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one entry point, `shoal`. Each command is imported only when it is asked for."""
+"""The entry point of `shoal`. A command is imported only when it runs."""
 
 from __future__ import annotations
 
@@ -30,44 +30,44 @@ class Command:
     """One command."""
 
     module: str
-    """Has `main(argv)`. By name, since only the command that is asked for is imported."""
+    """Module with `main(argv)`, by name: only the command that runs is imported."""
     does: str
-    group: str = "look inside"
-    """Heading under which the list of commands has it."""
+    group: str = "inspect"
+    """Heading of its group in the list of commands."""
     parts: Mapping[str, str] = field(default_factory=dict)
-    """Its sub-commands that another module has: first word → module."""
+    """Sub-commands in modules of their own: word → module."""
     takes_words: bool = False
-    """True if its first word may be another than those of its parts."""
+    """True if its first argument may be something else than a sub-command."""
 
 
 COMMANDS = {
     "node": Command(
         module="shoal_p2p.__main__",
-        does="join a swarm (or start one), train, share and learn",
-        group="take part",
+        does="join or start a swarm, and train in it",
+        group="run",
     ),
     "invite": Command(
-        module="shoal.invite", does="print one line with which others join", group="take part"
+        module="shoal.invite", does="print one line that lets others join", group="run"
     ),
     "join": Command(
         module="shoal.join",
-        does="a node in the swarm that an invitation names",
-        group="take part",
+        does="run a node in the swarm of an invitation",
+        group="run",
     ),
     "bootstrap": Command(
-        group="take part",
+        group="run",
         module="shoal_bootstrap.__main__",
-        does="a meeting point: stable address, relays, trains nothing",
+        does="run a meeting point: a stable address, relays, no training",
     ),
     "swarm": Command(
         module="shoal.swarm.command",
-        does="a bootstrap and N nodes on this machine, a live table",
-        group="take part",
+        does="run a bootstrap and N nodes on this machine, with a live table",
+        group="run",
     ),
     "trainer": Command(
         module="shoal_policy.__main__",
-        does="the trainer process alone (a node starts its own)",
-        group="take part",
+        does="run the trainer process alone (a node starts its own)",
+        group="run",
     ),
     "experiment": Command(
         module="shoal_lab.experiment.command",
@@ -77,7 +77,7 @@ COMMANDS = {
     "tasks": Command(
         module="shoal.tasks.command",
         does="list task families; show one; write one for your data and try it",
-        group="questions and answers",
+        group="tasks and answers",
         parts={
             "new": "shoal.tasks.new_file",
             "try": "shoal.tasks.try_out",
@@ -88,37 +88,37 @@ COMMANDS = {
     "publish": Command(
         module="shoal.publish",
         does="share a file of completions through a node",
-        group="questions and answers",
+        group="tasks and answers",
     ),
     "answer": Command(
         module="shoal.answer",
         does="answer questions yourself, and share the answers",
-        group="questions and answers",
+        group="tasks and answers",
     ),
     "chat": Command(
         module="shoal.chat",
-        does="talk to a policy in this terminal",
-        group="questions and answers",
+        does="chat with a policy in this terminal",
+        group="tasks and answers",
     ),
     "serve": Command(
         module="shoal.serve",
-        does="a policy by OpenAI's interface, for other programs",
-        group="questions and answers",
+        does="serve a policy through OpenAI's API, for other programs",
+        group="tasks and answers",
     ),
     "export": Command(
         module="shoal.export.command",
         does="the trained model, or the rollouts as a data set",
-        group="questions and answers",
+        group="tasks and answers",
         parts={"model": "shoal.export.model", "data": "shoal.export.data"},
     ),
     "judge": Command(
         module="shoal_p2p.judge.__main__",
-        does="ask nodes, score their answers, keep signed records",
+        does="question nodes, score their answers, store signed records",
         group="measure",
         parts={"report": "shoal_lab.judge_report.command"},
     ),
     "ps": Command(module="shoal.ps", does="nodes and swarms that run on this machine"),
-    "stop": Command(module="shoal.stop", does="stop a node or a swarm, or all", group="take part"),
+    "stop": Command(module="shoal.stop", does="stop a node or a swarm, or all", group="run"),
     "status": Command(module="shoal.status", does="a node at a glance"),
     "doctor": Command(module="shoal.doctor", does="what is wrong with a node, and what to do"),
     "watch": Command(module="shoal.watch.command", does="a node in this terminal, live"),
@@ -130,17 +130,17 @@ COMMANDS = {
     "schema": Command(
         module="shoal.schema",
         does="the JSON schema of what a command prints with --json",
-        group="this program",
+        group="shell and scripts",
     ),
     "completion": Command(
         module="shoal.completion",
         does="shell completion for bash, zsh and fish",
-        group="this program",
+        group="shell and scripts",
     ),
 }
 
 
-GROUPS = ("take part", "look inside", "questions and answers", "measure", "this program")
+GROUPS = ("run", "inspect", "tasks and answers", "measure", "shell and scripts")
 """Groups of commands, in the order in which they are listed."""
 
 
@@ -149,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     guard_process()
     end_with_the_reader()
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # A child's errors stay lines: its parent quotes the last one to people.
+    # A child prints errors as plain lines: its parent shows the last one.
     with errors_as_json("--json" in arguments and "--supervised" not in arguments):
         code = _run(arguments)
         flush_output()
@@ -188,10 +188,10 @@ def _run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except OSError as error:
-        # Wherever a word of the user's is looked up as a file: pathlib raises only this there.
+        # An argument was looked up as a file; pathlib raises nothing else for it.
         if error.errno != errno.ENAMETOOLONG:
             raise
-        return fail(name, f"no file can have this name, it is too long: {error.filename}").code
+        return fail(name, f"file name too long: {error.filename}").code
 
 
 def is_installed(module: str) -> bool:
@@ -206,11 +206,11 @@ def _usage() -> str:
     rows = "\n\n".join("\n".join([f"{group}:", *rows]) for group, rows in groups.items())
     return (
         "usage: shoal COMMAND [flags]\n\n"
-        "Post-train a language model by reinforcement learning together with others,\n"
-        "over a peer-to-peer network and with no server.\n\n"
+        "Post-train language models with reinforcement learning across many machines:\n"
+        "a peer-to-peer network without a server.\n\n"
         f"{rows}\n\n"
-        "`shoal COMMAND --help` explains each. Start with `shoal node`: it also trains\n"
-        "without other nodes."
+        "`shoal COMMAND --help` explains a command. Start with `shoal node`: it trains\n"
+        "also while no other node is there."
     )
 
 

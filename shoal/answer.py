@@ -1,4 +1,4 @@
-"""`shoal answer`: a person in the place of a policy."""
+"""`shoal answer`: a person answers questions in place of a model."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from shoal_wire.rules import check_completion
 from shoal_wire.types import Completion, RolloutGroup
 
 DESCRIPTION = """\
-Answer questions of the swarm yourself: type one answer a line, and an empty line after the last.
-Give as many as the program asks for, right and wrong ones, because policies learn from the
+Answer questions of the swarm yourself: type one answer per line, then an empty line.
+Give as many as the program asks for, right and wrong ones: models learn from the
 difference. The node that runs in --data-dir signs and shares them like any rollout, and your own
 verifier shows their rewards. An empty first line skips the question, Ctrl-D ends.
 A game is played turn by turn, several times from the same start. An empty line leaves a game
@@ -63,10 +63,14 @@ def _parser() -> argparse.ArgumentParser:
     data_dir_flag(parser, "the node's folder (.shoal/node, or the one started last)")
     parser.add_argument("--family", metavar="NAME", help="only questions of this family")
     parser.add_argument(
-        "--count", type=whole(0), default=0, metavar="N", help="end after N (0: go on)"
+        "--count",
+        type=whole(0),
+        default=0,
+        metavar="N",
+        help="stop after N questions (0: no limit)",
     )
     parser.add_argument(
-        "--author", default="a person", metavar="NAME", help="who answers, told to peers (a person)"
+        "--author", default="a person", metavar="NAME", help="author name sent to peers (a person)"
     )
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object for each question shared"
@@ -93,7 +97,7 @@ def _ask_all(
     console: Terminal,
     author: str,
 ) -> int:
-    """Ask until told to stop; return how many questions were answered and shared."""
+    """Ask questions until the input ends; return the number answered and shared."""
     specs = {spec.name: spec for spec in families}
     shared = asked = 0
     try:
@@ -164,7 +168,7 @@ def _show_rewards(
             text = " › ".join(split_messages(text))
         console.print(f"{reward:5.2f}  {text}", soft_wrap=True)
     if min(rewards) == max(rewards):
-        console.print("all earn the same: shared, but nobody can learn from it", style="dim")
+        console.print("all have the same reward: shared, but without training signal", style="dim")
     if as_json:
         texts = [completion.text for completion in completions]
         row = {"family": asked.spec.name, "question": asked.question, "completions": texts}

@@ -1,4 +1,4 @@
-"""`shoal answer` of a family that answers back: a person plays its games turn by turn."""
+"""`shoal answer` for games: a person plays them turn by turn."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def play_games(
     first: str,
     console: Terminal,
 ) -> list[Completion]:
-    """Return the games that a person has played from one start; none where it was passed over.
+    """Return the games that a person has played from one start; empty if it was skipped.
 
     Raises EOFError at the end of input, and UsageExit where the environment fails.
     """
@@ -54,7 +54,7 @@ def _one_game(
     rules: SwarmRules,
     console: Terminal,
 ) -> Completion | None:
-    """Return one game; None where an empty line came first."""
+    """Return one game; None if its first line is empty."""
     messages: list[str] = []
     while len(messages) < spec.max_turns:
         text = console.input(styled((f"turn {len(messages) + 1}:", "dim"), " "))
@@ -74,7 +74,7 @@ def _one_game(
             return completion_of(join_messages(messages))
     if not messages:
         return None
-    console.print("the game ends unfinished", style="dim")
+    console.print("game left unfinished", style="dim")
     return completion_of(join_messages(messages), FinishReason.LENGTH)
 
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from shoal_policy.model.loading import Policy
 
 DESCRIPTION = """\
-Talk to a policy: a node's newest checkpoint, as it is when this starts, or any model. Type a
-message and press Enter. An empty line begins a new conversation, Ctrl-D ends. A model without a
-chat template has no conversations: it answers each line by itself. Answers are sampled as in
-training, at temperature 1. Nothing is trained and nothing shared.
+Chat with a policy: a node's newest checkpoint (chosen once, at start) or any
+model. Type a message and press Enter. An empty line begins a new conversation, Ctrl-D ends the
+program. A model without a chat template has no conversations: it answers each line by itself.
+Answers are sampled as in training, at temperature 1. Nothing is trained and nothing shared.
 
   shoal chat                   the policy of the node whose folder is here
   shoal chat --checkpoint .shoal/node/checkpoints/round-000100
@@ -93,7 +93,7 @@ def _show(
         return
     console.print_lines(answer)
     if choice["finish_reason"] == "length":
-        console.print("(cut: --max-tokens N lets it say more)", style="dim")
+        console.print("(cut at --max-tokens)", style="dim")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""`shoal completion`: what makes a shell complete shoal's words, from the parsers themselves."""
+"""`shoal completion`: shell completion, generated from the parsers."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _whole() -> argparse.ArgumentParser:
 
 
 def _add_flags_of(other: Parser, parser: Parser) -> None:
-    """Give a parser, which passes them on unread, another's flags."""
+    """Add the flags of another parser to one that passes them on unparsed."""
     for action in other._actions:
         if not set(action.option_strings) & set(parser._option_string_actions):
             parser._add_action(action)
@@ -106,18 +106,18 @@ def _add_parts(parser: Parser, parts: Mapping[str, Parser]) -> None:
 
 
 def _put(commands: argparse._SubParsersAction[Any], name: str, parser: Parser) -> None:
-    """Have a parser that is made already as a sub-command."""
+    """Add an existing parser as a sub-command."""
     commands.add_parser(name, help=parser.description)
     commands._name_parser_map[name] = parser
 
 
 def _first(parser: argparse.ArgumentParser) -> str:
-    """Return the first sentence of what a parser does: shells list it in a line."""
+    """Return the first sentence of a parser's description, for a shell's list."""
     return " ".join((parser.description or "").partition(".")[0].split())
 
 
 def _tell_values(words: tuple[str, ...], parser: Parser) -> None:
-    """Say of every flag and argument what its values are, where that is known."""
+    """Set how the value of each flag and argument is completed, where that is known."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for view in action.choices.values():

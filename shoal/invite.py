@@ -1,4 +1,4 @@
-"""`shoal invite`: one line with which others join the swarm of a running peer."""
+"""`shoal invite`: one line that lets others join the swarm of a running peer."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from shoal_tasks.task_file import unshared_task_files
 from shoal_wire.invite import InviteError
 
 DESCRIPTION = """\
-Print one line with which others join the swarm of the node or bootstrap peer that runs in
---data-dir: `shoal join LINE`. It names the swarm and addresses of peers in it, reachable ones
-first. The key of a private swarm is in it only with --with-key.
+Print one line that lets others join (`shoal join LINE`) the swarm of the node or bootstrap peer
+that runs in --data-dir. It holds the swarm's digest and addresses of its peers, reachable ones
+first. It holds the key of a private swarm only with --with-key.
 
   shoal invite > line.txt   of the node that runs in .shoal/node
 
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
         told = read(Doctor, node.ask("doctor"), shown=False)
         ways = chosen(told.facts.addresses)
         if not ways:
-            raise fail("invite", "it listens nowhere and is at no relay", EXIT_FAILED)
+            raise fail("invite", "it has no listening address and no relay", EXIT_FAILED)
         key = _key(told.facts.key) if arguments.with_key else None
         line = encoded(told, ways, key)
         files = unshared_task_files(saved_task_files(node.data_dir))
@@ -95,19 +95,23 @@ def _hints(reach: str, facts: Facts, *, with_key: bool) -> list[str]:
     hints = []
     if reach == "loopback":
         hints.append(
-            "only loopback is known: it works on this machine alone (listen elsewhere by --listen)"
+            "only loopback addresses are known: the line works on this machine alone "
+            "(--listen changes that)"
         )
     elif reach == "private":
         hints.append(
-            "no public address and no relay is known: it works in this network alone "
+            "no public address and no relay is known: the line works in this network alone "
             "(`shoal doctor`)"
         )
     if with_key:
-        hints.append("the swarm's key is in it: whoever reads the line can join and read along")
+        hints.append("the line holds the swarm's key: its readers can join and decrypt")
     elif facts.key is not None:
-        hints.append("the swarm is private and its key is not in it: give it apart, or --with-key")
+        hints.append(
+            "the swarm is private and the line lacks its key: send the key separately, or use "
+            "--with-key"
+        )
     if facts.allowed_peers:
-        hints.append("the swarm has a list: only peers of its --allow-peers are let in")
+        hints.append("the swarm has an allow list: only peers in its --allow-peers can join")
     return hints
 
 
@@ -121,7 +125,7 @@ def _key(told: KeyFile | None) -> bytes:
 
 
 def _folder(named: Path) -> Path:
-    """Return the folder that is meant: a node's, or else that of the bootstrap peer beside."""
+    """Return the default folder: a node's, otherwise that of a bootstrap peer next to it."""
     found = running_node(named)
     if named is not NODE_FOLDER or answers_at(found):
         return found
@@ -134,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
         parser, "the peer's folder (.shoal/node, or the node started last, or the bootstrap)"
     )
     parser.add_argument(
-        "--with-key", action="store_true", help="put the key of a private swarm into the line"
+        "--with-key", action="store_true", help="include the key of a private swarm"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

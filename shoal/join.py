@@ -1,12 +1,12 @@
-"""`shoal join`: takes an invitation from wherever it is, and out of the process list.
+"""`shoal join`: reads an invitation, and keeps it out of the process list.
 
-    shoal1…   ─▶ a pipe, and this program anew ─┐
+    shoal1…   ─▶ a pipe, this program restarted ─┐
     FILE      ──────────────────────────────────┼─▶ the invitation ─▶ `joined`: the node
     -         ─▶ a question, standard input ────┘
 
-The arguments of a process can be read by every user of the machine for as long as it runs, and an
-invitation may hold the key of a private swarm. So one that was given as an argument is not left
-there. That the program starts anew is cheap: nothing of the node is imported before.
+Every user of a machine can read the arguments of a running process, and an invitation may hold the
+key of a private swarm. If it was given as an argument, the program restarts itself and reads it
+from a pipe. Restarting is cheap, since nothing of the node has been imported yet.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from shoal_settings.parser import Parser
 from shoal_wire.invite import LOOKS_LIKE, MAX_LINE_CHARS, Invite, InviteError, decode_invite
 
 DESCRIPTION = """\
-Run `shoal node` in the swarm that an invitation names: LINE is what `shoal invite` printed. It says
-where the swarm is met and which one it is: another swarm at its addresses is refused. The key of a
-private swarm, if the line has it, is written into the data directory for its owner alone.
+Run `shoal node` in the swarm that an invitation names: LINE is what `shoal
+invite` printed. It holds addresses of the swarm and its digest: another swarm at these addresses is
+refused. If it holds the key of a private swarm, the key is written into the data directory,
+readable by its owner alone.
 
   shoal join shoal1…                the embedded small model, no download
   shoal join line.txt               the line is in a file
   shoal join -                      asks for the line (or: standard input)
   shoal join shoal1… --rounds 100   with any flags of `shoal node`
 
-The same line joins again. A line with a key is a password: given by a file or by -, it is neither
-in the list of processes, which every user of a machine sees, nor in your shell's history."""
+The same line joins again later. A line with a key is a password: read from a file or by -, it
+appears neither in the list of processes nor in your shell's history."""
 
 _ASKED: Final = "-"
 _MAX_FILE_BYTES: Final = 2 * MAX_LINE_CHARS
@@ -63,22 +64,22 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _flags(invite: Invite) -> list[str]:
-    """Return what the invitation says as flags of `shoal node`; none of it can be another flag."""
+    """Return the invitation as flags of `shoal node`; its values cannot form other flags."""
     addresses = [f"--bootstrap={address}" for address in invite.addresses]
     return [*addresses, f"--swarm-id={invite.swarm.hex()}"]
 
 
 def _taken_out(argv: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the invitation, which is the first argument but for one that looks like none."""
+    """Return the invitation and the flags; without one, the first argument stands for it."""
     at = next((n for n, word in enumerate(argv) if word.startswith(LOOKS_LIKE)), 0)
     return argv[at], [*argv[:at], *argv[at + 1 :]]
 
 
 def _line(word: str) -> str:
-    """Return the invitation that an argument is or leads to.
+    """Return the invitation that an argument is or points to.
 
     Raises:
-        InviteError: it leads to none.
+        InviteError: there is none.
         UsageExit: it is a flag.
     """
     if word == _ASKED:
@@ -90,14 +91,14 @@ def _line(word: str) -> str:
     try:
         return read_at_most(Path(word), _MAX_FILE_BYTES).decode("ascii", "replace")
     except (OSError, ValueError):
-        if word.startswith(LOOKS_LIKE[:-1]):  # of another version: that it is read as a line
+        if word.startswith(LOOKS_LIKE[:-1]):  # another version: decoding names it
             return word
-        none = f"{word!r} is no invitation (one begins with {LOOKS_LIKE})"
-        raise InviteError(f"{none}, and no file that has one") from None
+        none = f"{word!r} is not an invitation (which begins with {LOOKS_LIKE})"
+        raise InviteError(f"{none}, and not a file that holds one") from None
 
 
 def _asked() -> str:
-    """Return the next line of standard input; at a terminal it is asked for."""
+    """Return the next line of standard input, after a prompt if it is a terminal."""
     if sys.stdin is None:
         return ""
     if sys.stdin.isatty():
@@ -109,7 +110,7 @@ def _asked() -> str:
 
 
 def _leave_the_process_list(line: str, argv: Sequence[str], flags: Sequence[str]) -> None:
-    """Start this program anew, as the same process, with the invitation on a pipe.
+    """Restart this program in the same process, with the invitation on a pipe.
 
     Returns only where `argv` are not the arguments of this process.
     """
@@ -131,6 +132,6 @@ def _parser() -> argparse.ArgumentParser:
         usage="shoal join LINE [flags of shoal node]",
     )
     parser.add_argument(
-        "line", metavar="LINE", help="an invitation: one word, shoal1…; a file that has it; or -"
+        "line", metavar="LINE", help="an invitation (shoal1…), a file that holds one, or -"
     )
     return parser

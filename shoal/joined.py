@@ -1,4 +1,4 @@
-"""The node of `shoal join`: `shoal node` with what the invitation says."""
+"""The node of `shoal join`: `shoal node` with the values of an invitation."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ def run_joined(invite: Invite, given: ParsedFlags) -> int:
 
 
 def _make(invite: Invite, *, settings: Settings, **given: Any) -> Node:
-    """Return a node with the invitation's key, which stands in its folder from then on.
+    """Return a node with the invitation's key, which is stored in its folder from then on.
 
     Raises:
         SwarmKeyError: it cannot be written there, or the settings name another.
-        UsageExit: the swarm has a key, and neither the line nor the settings do.
+        UsageExit: the swarm is private, and neither the invitation nor the settings have its key.
     """
     key, named = invite.swarm_key, settings.swarm_key
     if invite.private and key is None and named == "none":
-        raise fail("join", "the swarm is private: ask for its key, and give it by --swarm-key FILE")
+        raise fail("join", "the swarm is private: ask for its key, then give --swarm-key FILE")
     if key is not None and named != "none" and load_swarm_key(Path(named)) != key:
-        raise SwarmKeyError(f"{named} (--swarm-key) is another key than the invitation's")
+        raise SwarmKeyError(f"{named} (--swarm-key) differs from the invitation's key")
     if key is not None and named == "none":
         path = settings.data_dir / SWARM_KEY_FILE
         keep_swarm_key(path, key)
         settings = settings.model_copy(update={"swarm_key": str(path)})
-    # What was typed beside the invitation is no part of it.
+    # Addresses given as flags are not part of the invitation.
     invited = frozenset(invite.addresses)
     tuning = Limits.of(settings)
     discovery = replace(tuning.discovery, invited=invited)

@@ -1,5 +1,5 @@
-"""Types of what commands print with --json beside the views, and of errors there. `shoal schema`
-makes its JSON schemas from them.
+"""Types of the objects that commands print with --json, except views. `shoal schema` generates the
+JSON schemas from them.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from shoal_ipc.answers import form
 from shoal_ipc.answers.peer import Score, SwarmView
 
 Free = dict[str, Any]
-"""Figures whose keys another page of the documentation has."""
+"""Values whose keys are documented on another page."""
 
 
 class VersionedOutput(TypedDict):
-    """An answer with the version of its keys: of the same version none goes, some may come."""
+    """An object with the version of its keys. Within a version, keys are only added."""
 
     schema_version: Literal[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerAction(form.Versioned):
-    """An order about a peer, and what is held of it after."""
+    """An action on a peer, and its record afterwards."""
 
     action: Literal["block", "unblock", "protect", "unprotect"] = "block"
     peer: Score = field(default_factory=Score)
@@ -47,7 +47,7 @@ class BugReport(form.Versioned):
 
 
 class Failed(VersionedOutput):
-    """An error, on standard error; the exit code says of what kind."""
+    """An error, on standard error; the exit code tells its kind."""
 
     error: str
     remedy: str
@@ -99,11 +99,11 @@ class RoundEvent(VersionedOutput):
 
 
 class Config(VersionedOutput):
-    """`--print-config`: by each setting its value and its origin."""
+    """`--print-config`: value and origin of each setting."""
 
 
 class ExperimentOutput(VersionedOutput):
-    """The command `experiment`: what summary.json has, by preset."""
+    """The command `experiment`: the content of summary.json, by preset."""
 
 
 class CompletionOutput(VersionedOutput):
@@ -184,7 +184,7 @@ class Invitation(VersionedOutput):
     private: bool
     with_key: bool
     task_files: list[str]
-    """Task files of which whoever joins needs a copy: they are not shared."""
+    """Task files that are not shared: each joining node needs a copy."""
 
 
 class Published(VersionedOutput):

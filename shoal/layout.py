@@ -1,4 +1,4 @@
-"""Layout of what commands show to people: tables, and values in words."""
+"""Layout of the output of commands: tables, and values with units."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from shoal_base.terminal import styled
 from shoal_base.visible import visible
 
 MAX_CELL_CHARS = 60
-"""Longest sentence in a cell, or line of an answer: what is longer makes every row of a table tall,
-and `--json` has the whole."""
+"""Longest sentence in a table cell, and longest line of an answer. A longer one would make every
+row tall; `--json` prints all of it."""
 PIPE_CELLS = 10_000
-"""Width of a line into a pipe: more than any value has."""
+"""Width of a line in a pipe: longer than any value."""
 _WIDE = 140
 """Columns from which tables show whole peer ids and topics."""
 
 
 def local_time(at_ms: float) -> str:
-    """Return a time as a day and a minute of this machine's clock; empty where none has it."""
+    """Return a time as date and minute in local time; empty if it is out of range."""
     try:
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(at_ms / 1000)) if at_ms > 0 else ""
     except (OverflowError, OSError, ValueError):  # a year that no calendar has
@@ -40,7 +40,7 @@ def pairs() -> Table:
 
 
 def print_pairs(console: Console, table: Table) -> None:
-    """Print a table of names and values. In a pipe no value is broken: grep has it whole."""
+    """Print a table of names and values. In a pipe no value is wrapped, so that grep finds it."""
     width = console.width
     if not console.is_terminal:
         console.width = PIPE_CELLS
@@ -49,10 +49,10 @@ def print_pairs(console: Console, table: Table) -> None:
 
 
 class Rows:
-    """A table's rows, before it is known how wide a terminal is.
+    """Rows of a table that fits itself to the terminal.
 
-    Where it is wider than the terminal the widest columns, but for the first, go below their row,
-    as many as must: no cell breaks inside.
+    If the table is too wide, its widest columns except the first are printed below their row, as
+    many as necessary. No cell is wrapped.
     """
 
     def __init__(self, columns: Sequence[str]) -> None:
@@ -60,11 +60,11 @@ class Rows:
         self._rows: list[list[str]] = []
 
     def add_row(self, *cells: str) -> None:
-        """Add one, a cell for each column."""
+        """Add a row with a cell for each column."""
         self._rows.append([visible(cell) for cell in cells])
 
     def print(self, console: Console) -> None:
-        """Print them all."""
+        """Print all rows."""
         widths = [
             max(map(cell_len, cells)) for cells in zip(self._columns, *self._rows, strict=True)
         ]
@@ -103,8 +103,8 @@ class Rows:
 
 
 def print_wrapped(console: Console, text: str, *, head: str | Text = "  ") -> None:
-    """Print a text behind a head, or an indent: on a terminal broken between words, all its lines
-    beginning below one another; else one line.
+    """Print a text after a heading or an indent. A terminal gets wrapped, aligned lines; a pipe
+    gets one line.
     """
     said, first = styled(text), head if isinstance(head, Text) else styled(head)
     at = first.cell_len if first.cell_len * 2 < console.width else 2
@@ -125,15 +125,15 @@ def size(count: float) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a reward, or a dash where there is none."""
+    """Return a reward, or a dash for None."""
     return "-" if value is None else f"{value:.3f}"
 
 
 def cut(text: str, limit: int) -> str:
-    """Return a text, or as much of it as fits with a mark that there is more."""
+    """Return a text, cut to `limit` characters with a final ellipsis if it is longer."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def peer_name(console: Console, peer_id: str) -> str:
-    """Return a peer id, in a narrow terminal only its end; `--json` has all of it."""
+    """Return a peer id; in a narrow terminal only its end."""
     return peer_id if console.width >= _WIDE else f"…{peer_id[-10:]}"

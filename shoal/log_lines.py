@@ -1,4 +1,4 @@
-"""The logs in a data directory: read from their ends, put in one order, followed as they grow.
+"""The logs of a data directory: read from their ends, merged by time, and followed.
 
 node.log.1, node.log ─┐
                       ├─▶ entries, each with the lines of its traceback ─▶ in order of time
@@ -39,19 +39,19 @@ class LogEntry(Versioned):
     process: str
     """The process that wrote it: node, trainer …"""
     logger: str | None
-    """The module that said it; only a log in JSON knows."""
+    """Module that logged it; only in JSON logs."""
     message: str
     traceback: str | None = None
 
     def lines(self) -> list[str]:
-        """Return it for people."""
+        """Return it as lines of text."""
         moment = datetime.fromisoformat(self.time).astimezone()
         head = f"{moment:%Y-%m-%d %H:%M:%S} {self.level.upper()} {self.process}: {self.message}"
         return [head, *(self.traceback or "").splitlines()]
 
 
 def logs_in(folder: Path) -> list[Path]:
-    """Return the logs of a data directory; none where no process has kept one, or none can be."""
+    """Return the existing logs of a data directory."""
     with suppress(OSError):
         return [folder / name for name in LOG_FILES if (folder / name).exists()]
     return []
@@ -88,7 +88,7 @@ def tail(path: Path, max_bytes: int) -> bytes:
 
 
 def parsed(lines: Iterable[str]) -> Iterator[LogEntry]:
-    """Yield the entries of a log's lines. What stands before the first is left out."""
+    """Yield the entries of a log's lines. Text before the first entry is skipped."""
     before: LogEntry | None = None
     for line in lines:
         entry = _entry(line)
@@ -121,7 +121,7 @@ def _entry(line: str) -> LogEntry | None:
 
 
 class Growing:
-    """A log that is read on from its end, also after it has become `….1` and begun anew."""
+    """Follows a log from its end, also across its rotation to `….1`."""
 
     def __init__(self, path: Path) -> None:
         """Begin at the end of what is there."""
@@ -134,7 +134,7 @@ class Growing:
             self._at, self._file_id = seen.st_size, seen.st_ino
 
     def new_entries(self) -> list[LogEntry]:
-        """Return what has come since; never raises OSError."""
+        """Return the entries since the last call; never raises OSError."""
         data = b""
         with suppress(OSError):
             now = self._path.stat()
@@ -147,7 +147,7 @@ class Growing:
         return list(parsed(line.decode(errors="backslashreplace") for line in whole))
 
     def _read(self, path: Path) -> bytes:
-        """Return what stands behind the place that was read to."""
+        """Return the bytes after the last position."""
         with suppress(OSError), path.open("rb") as file:
             file.seek(self._at)
             data = file.read(_TAIL_BYTES)
@@ -157,5 +157,5 @@ class Growing:
 
 
 def growing(folder: Path) -> Sequence[Growing]:
-    """Return every log that there is, or may come to be, in a data directory."""
+    """Return a follower for every log that a data directory has or may get."""
     return [Growing(folder / name) for name in LOG_FILES]

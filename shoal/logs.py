@@ -1,4 +1,4 @@
-"""`shoal logs`: what the processes of a data directory have logged, in one order."""
+"""`shoal logs`: the logs of all processes of a data directory, merged by time."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from shoal_settings.exits import EXIT_NO_NODE, EXIT_OK, fail
 from shoal_settings.parser import Parser, data_dir_flag, whole
 
 DESCRIPTION = """\
-Show what a node and its trainer (or a bootstrap peer, or a judge) have logged in their data
-directory, in one order of time. They may be running, or long gone.
+Show the logs of a node and its trainer, of a bootstrap peer or of a judge, merged by time. The
+processes may be running or have ended.
 
   shoal logs                       the last lines
-  shoal logs -f --level warning    what goes wrong from now on
+  shoal logs -f --level warning    new warnings and errors
 
 Exit codes: 0 ok, 2 usage, 3 nothing was logged there."""
 
@@ -61,15 +61,11 @@ def _show(entry: LogEntry, *, as_json: bool) -> None:
 def _parser() -> Parser:
     parser = Parser(prog="shoal logs", description=DESCRIPTION)
     data_dir_flag(parser, "the peer's folder (.shoal/node, or the one used last)")
+    parser.add_argument("-f", "--follow", action="store_true", help="print new lines until Ctrl-C")
     parser.add_argument(
-        "-f", "--follow", action="store_true", help="go on as there is more, until Ctrl-C"
+        "--lines", type=whole(0), default=40, metavar="N", help="number of lines at first"
     )
-    parser.add_argument(
-        "--lines", type=whole(0), default=40, metavar="N", help="how many of the last"
-    )
-    parser.add_argument(
-        "--level", choices=LEVELS[:-1], default="debug", help="least severe that is shown"
-    )
+    parser.add_argument("--level", choices=LEVELS[:-1], default="debug", help="lowest level shown")
     parser.add_argument(
         "--json",
         action="store_true",

@@ -1,4 +1,4 @@
-"""Finds the node of a command that names no folder: the one there is, or was used last."""
+"""Finds the default folder of a command: that of the node that runs, or ran last."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from shoal_ipc.client import SOCKET_NAME, NodeClient
 from shoal_settings.exits import EXIT_NO_NODE, fail
 
 _LEFT = "node.db"
-"""A file that every node leaves in its folder, and a bootstrap peer does not."""
+"""A file in the folder of every node, and not of a bootstrap peer."""
 _LOG: Final = "trainer.log"
-"""Written by a trainer without a node, too."""
+"""Written also by a trainer without a node."""
 
 
 def running_node(named: Path = NODE_FOLDER) -> Path:
-    """Return the folder of the node that runs, and of several that of the one started last.
+    """Return the folder of the running node, or of the last one started if several run.
 
-    If none runs it is the folder that a node has used last. A folder that was named is returned as
-    it is, also where it is named as the default is.
+    If none runs, return the folder of the node that ran last. A folder given as `named` is returned
+    unchanged, also if it equals the default.
     """
     if named is not NODE_FOLDER:
         return named
@@ -37,15 +37,15 @@ def running_node(named: Path = NODE_FOLDER) -> Path:
 
 
 def folder_with(file: str, named: Path = NODE_FOLDER) -> Path:
-    """Return likewise the folder that holds a file, and of several the one used last."""
+    """Return the folder that holds a file, or the one used last if several do."""
     if named is not NODE_FOLDER:
         return named
     return _latest(folders_with(file), f"folders have {file}", file)
 
 
 def need_folder(command: str, folder: Path) -> None:
-    """Raise UsageExit where there is no such folder."""
-    # Path.is_dir raises for a name that no disk takes.
+    """Raise UsageExit if there is no such folder."""
+    # Path.is_dir raises for a name that is too long.
     if not os.path.isdir(folder):  # noqa: PTH112
         why = f"there is no folder {folder}; name the --data-dir of a node or another peer"
         raise fail(command, why, EXIT_NO_NODE)
@@ -62,12 +62,12 @@ def answers_at(folder: Path) -> bool:
 
 
 def answering(folders: Sequence[Path]) -> list[Path]:
-    """Return the folders whose node answers, of the first few."""
+    """Return the folders whose node answers, among the first few."""
     return [one for one in folders[:FEW] if answers_at(one)]
 
 
 def _latest(found: Sequence[Path], what: str, file: str) -> Path:
-    """Return the folder used last, and say which where there are several; the default for none."""
+    """Return the folder used last, by default NODE_FOLDER; name it if there are several."""
     if len(found) < 2:
         return found[0] if found else NODE_FOLDER
     latest = max(found, key=lambda folder: _used_at(folder, file))
@@ -76,7 +76,7 @@ def _latest(found: Sequence[Path], what: str, file: str) -> Path:
 
 
 def _used_at(folder: Path, file: str) -> float:
-    """Return when a folder was used last; 0 where that cannot be known."""
+    """Return when a folder was last used; 0 if unknown."""
     times = [0.0]
     for name in (file, _LEFT, METRICS_FILE, _LOG):
         with contextlib.suppress(OSError):

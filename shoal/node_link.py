@@ -24,12 +24,12 @@ from shoal_wire.manifest import Manifest, decode_manifest
 from shoal_wire.types import Digest, PolicyInfo, RolloutGroup, SamplingParams
 
 UNKNOWN_SAMPLING = SamplingParams(temperature=0.0, top_p=1.0, top_k=0, max_new_tokens=0)
-"""The sampling of answers whose generator is not told."""
+"""Sampling stated for answers of an unknown generator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenNode:
-    """A running node, open for groups that no trainer made."""
+    """A running node that accepts groups which no trainer made."""
 
     command: str
     client: NodeClient
@@ -37,9 +37,9 @@ class OpenNode:
     families: tuple[FamilySpec, ...]
 
     def publish(self, groups: Sequence[RolloutGroup], *, author: str) -> int:
-        """Hand groups over; return how many the node did not have yet. Blocks until on disk.
+        """Publish groups; return how many are new to the node. Blocks until they are on disk.
 
-        `author` stands in the place of a model's name.
+        `author` is sent in place of a model's name.
 
         Raises:
             UsageExit: after one line.
@@ -50,7 +50,7 @@ class OpenNode:
             try:
                 reply = self.client.call(
                     m.Publish(
-                        # A key of the content: the same file published again is the same batches.
+                        # Keyed by content: publishing a file again yields the same batches.
                         client_key=hashlib.sha256(b"hand-made" + ids).digest(),
                         round=0,
                         policy=PolicyInfo(
@@ -90,7 +90,7 @@ def open_link(command: str, data_dir: Path) -> OpenNode:
 
 
 def check_author(command: str, author: str) -> str:
-    """Return `author` if it can stand on the wire.
+    """Return `author` if the wire format allows it.
 
     Raises:
         UsageExit: it cannot.
@@ -101,7 +101,7 @@ def check_author(command: str, author: str) -> str:
 
 
 def fault_of_author(author: str) -> str | None:
-    """Return why a model's name cannot stand on the wire, in a sentence; None where it can."""
+    """Return why the wire format refuses a model's name, in a sentence; None if it does not."""
     if author and len(author.encode()) <= MAX_NAME_BYTES and author.isprintable():
         return None
     return f"author must be 1 to {MAX_NAME_BYTES} printable bytes"

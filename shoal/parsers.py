@@ -1,4 +1,4 @@
-"""Every command's parser, for what describes them all: completion, and tests of help."""
+"""The parsers of all commands, for completion and for tests of the help."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal_settings.parser import Parser, parser_of
 
 
 def parsers() -> Iterator[tuple[tuple[str, ...], Parser]]:
-    """Yield the words of every installed command and of every part of one, with its parser."""
+    """Yield the words of every installed command and sub-command, with its parser."""
     for name, command in COMMANDS.items():
         every: dict[tuple[str, ...], str] = {(name,): command.module}
         every |= {(name, part): module for part, module in command.parts.items()}
@@ -29,7 +29,7 @@ def views_of(parser: argparse.ArgumentParser) -> dict[str, Parser]:
 
 
 def all_parsers() -> Iterator[tuple[tuple[str, ...], Parser]]:
-    """Yield as `parsers`, and the views of a command that has some."""
+    """Yield as `parsers`, and the views of commands that have views."""
     for words, parser in parsers():
         yield words, parser
         for view, its in views_of(parser).items():
@@ -37,7 +37,7 @@ def all_parsers() -> Iterator[tuple[tuple[str, ...], Parser]]:
 
 
 def parser_for(words: Sequence[str]) -> Parser | None:
-    """Return the parser of the command (and part, or view) with which these words begin."""
+    """Return the parser of the command, sub-command or view at the start of `words`."""
     found = dict(all_parsers())
     return found.get(tuple(words[:2])) or found.get(tuple(words[:1]))
 

@@ -1,4 +1,4 @@
-"""Chooses the policy that a command answers with: a node's newest checkpoint, or another model."""
+"""Loads the policy of a command: a node's newest checkpoint, or another model."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def policy_flags(parser: argparse.ArgumentParser) -> None:
         dest="data_dir",
         metavar="DIR",
         type=path,
-        help="a node's folder, whose newest checkpoint answers (default: the one that is here)",
+        help="folder of the node whose newest checkpoint is used (default: the node here)",
     )
     parser.add_argument(
-        "--checkpoint", metavar="DIR", type=path, help="this checkpoint, in place of the newest"
+        "--checkpoint", metavar="DIR", type=path, help="use this checkpoint instead of the newest"
     )
     parser.add_argument(
-        "--model", metavar="NAME", help="a model by the names that --model of a node takes"
+        "--model", metavar="NAME", help="use a model, named as for --model of a node"
     )
     parser.add_argument("--device", default="auto", help="torch device (default: %(default)s)")
 
 
 def chosen_policy(command: str, arguments: argparse.Namespace) -> Policy:
-    """Load the policy that the flags name. Raises UsageExit, after one line of why."""
+    """Load the policy that the flags name. Raises UsageExit after printing one line."""
     chosen = [name for name in ("model", "checkpoint", "data_dir") if getattr(arguments, name)]
     if len(chosen) > 1:
         raise fail(command, f"--{chosen[0]} and --{chosen[1].replace('_', '-')}: give one of them")
@@ -57,14 +57,14 @@ def newest_checkpoint_in(command: str, folder: Path) -> Path | None:
 
     try:
         return latest_checkpoint(folder).path
-    except OSError as error:  # a folder that may not be read, a name that no disk takes
+    except OSError as error:  # no permission, or a name that is too long
         raise fail(command, f"cannot read {folder} ({error.strerror})") from None
 
 
 def policy_of_model(
     command: str, model: str, *, device: str = "auto", prompt: str = "auto"
 ) -> Policy:
-    """Load a model by its name. Raises UsageExit, after one line of why."""
+    """Load a model by its name. Raises UsageExit after printing one line."""
     from shoal_settings.early import refusal_of_model
 
     _refuse(command, device)
@@ -77,12 +77,12 @@ def policy_of_model(
         return load_policy(model, device=device, prompt=prompt)
     except ModelError as error:
         raise fail(command, str(error)) from None
-    except OSError as error:  # a name that no disk takes
+    except OSError as error:  # a name that is too long
         raise fail(command, f"cannot read {model} ({error.strerror})") from None
 
 
 def policy_of_checkpoint(command: str, path: Path, *, device: str = "auto") -> Policy:
-    """Load a checkpoint. Raises UsageExit, after one line of why."""
+    """Load a checkpoint. Raises UsageExit after printing one line."""
     from shoal_policy.checkpoint.saved import CheckpointError, read_state
     from shoal_settings.schema import Settings
 
@@ -102,7 +102,7 @@ def policy_of_checkpoint(command: str, path: Path, *, device: str = "auto") -> P
 
 
 def _refuse(command: str, device: str) -> None:
-    """Refuse what needs no torch to be refused: importing it takes seconds."""
+    """Refuse what can be refused without importing torch, which takes seconds."""
     from shoal_settings.early import refusal_of_device
 
     if (why := missing_for_trainer() or refusal_of_device(device)) is not None:

@@ -1,4 +1,4 @@
-"""The very text that a model sees of a question: for `shoal tasks`. Loads its tokenizer alone."""
+"""The exact prompt of a model for a question, for `shoal tasks`. Loads only the tokenizer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal_tasks.worker.sync import SyncTaskWorker
 
 
 def refuse_model(model: str) -> None:
-    """Raise UsageExit where no tokenizer can be loaded by this name, before a question is made."""
+    """Raise UsageExit if no tokenizer has this name, before a question is generated."""
     if (why := missing_for_trainer() or refusal_of_model(model)) is not None:
         raise fail("tasks", why)
 

@@ -1,4 +1,4 @@
-"""`shoal publish`: share a file of completions, made by whatever made them."""
+"""`shoal publish`: share a file of completions from any source."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from shoal_tasks.worker.sync import SyncTaskWorker
 
 DESCRIPTION = """\
 Share a file of completions through the node that runs in --data-dir: it signs them, and every peer
-validates, verifies and may train on them as on any others. Draw questions, have them answered by
-whatever you like, publish:
+validates, verifies and may train on them as on any others. Sample questions, have
+any program answer them, publish:
 
   shoal publish --draw 20 > questions.jsonl
   … add "completions": ["…", "…"] to every line …
   shoal publish answers.jsonl
 
-Nothing is published unless every line can be. Published again, a file changes nothing.
+Nothing is published unless every line is valid. Publishing a file again changes nothing.
 Exit codes: 0 ok, 1 failed, 2 usage, 3 no node there."""
 
 
 _MAX_FILE_BYTES = 256 << 20
-"""Bound on a file: more than a swarm takes of one node in days; a device never ends."""
+"""Size limit of a file: more than a swarm accepts from one node in days. A device has no end."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     data_dir_flag(parser, "the node's folder (.shoal/node, or the one started last)")
     parser.add_argument(
-        "--author", default="script", metavar="NAME", help="who answered, told to peers (script)"
+        "--author", default="script", metavar="NAME", help="author name sent to peers (script)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

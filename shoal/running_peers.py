@@ -99,7 +99,7 @@ def shown_folder(folder: Path) -> str:
 
 
 def _role_of(command_line: list[str]) -> Role | None:
-    """Return the role of a process by its command line; None if it is no peer's."""
+    """Return the role of a process by its command line; None if it is not a peer."""
     for word, command in pairwise(command_line):
         if Path(word).name == "shoal":
             return _ROLES.get(command)

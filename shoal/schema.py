@@ -1,4 +1,4 @@
-"""`shoal schema`: the JSON schemas of what commands print with --json, made from their types."""
+"""`shoal schema`: the JSON schemas of the output of --json, generated from its types."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from shoal_settings.exits import EXIT_OK, fail
 from shoal_settings.parser import Parser, did_you_mean
 
 DESCRIPTION = """\
-Print the JSON schema (draft 2020-12) of what a command prints with --json, or of all printed. Keys
-of a version stay; others may come. An error is of the schema `error`, on standard error.
+Print the JSON schema (draft 2020-12) of a command's --json output, or of all commands. Within a
+version, keys are only added. An error on standard error has the schema `error`.
 
-  shoal schema                 all, by command
+  shoal schema           of all commands
   shoal schema status    of one
 
 Exit codes: 0 ok, 2 usage."""
@@ -84,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 class _OfAnswers(GenerateJsonSchema):
-    """An answer has every key of its type, but for those that only some peers have."""
+    """Schemas in which every key is required, except those that only some peers have."""
 
     def dataclass_schema(self, schema: DataclassSchema) -> JsonSchemaValue:
         made = super().dataclass_schema(schema)

@@ -1,8 +1,8 @@
-"""`shoal serve`: a policy by OpenAI's HTTP interface, for tools that evaluate and play.
+"""`shoal serve`: a policy behind OpenAI's HTTP API, for evaluation tools and chat programs.
 
     client ─▶ its own thread ─▶ one answer at a time (the model) ─▶ reply
 
-Loopback alone, and no website: a browser's request names its origin, and its host by name.
+It listens on loopback only and refuses websites: a browser's request has an Origin, or a host name.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from shoal_policy.model.loading import Policy
 
 DESCRIPTION = """\
-Offer a policy to other programs by OpenAI's interface (/v1/chat/completions, /v1/completions,
-/v1/models), on this machine alone. It answers with a node's newest checkpoint, as it is when this
-starts, or with any model. Nothing is trained and nothing shared.
+Serve a policy to other programs through OpenAI's API (/v1/chat/completions,
+/v1/completions, /v1/models), on this machine alone. It uses a node's newest checkpoint (chosen
+once, at start) or any model. Nothing is trained or shared.
 
   shoal serve                   the policy of the node whose folder is here
   shoal serve --checkpoint .shoal/node/checkpoints/round-000100
@@ -39,7 +39,7 @@ starts, or with any model. Nothing is trained and nothing shared.
 Exit codes: 0 ok, 1 failed, 2 usage."""
 
 PORT: Final = 8000
-"""The port of vLLM's server, too, so that a recipe for one works with the other."""
+"""Also the port of vLLM's server, so that recipes for it work."""
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024  # a guess: a prompt of about a million tokens
 _HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
@@ -49,7 +49,7 @@ Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `shoal serve` until it is told to stop; return the exit code."""
+    """Run `shoal serve` until it is interrupted; return the exit code."""
     arguments = _parser().parse_args(argv)
     guard_process()
     try:
@@ -96,7 +96,7 @@ def _answers(policy: Policy) -> dict[str, Answer]:
 
 
 class Server(ThreadingHTTPServer):
-    """Listens on loopback. A thread for each connection, and one answer at a time."""
+    """HTTP server on loopback: a thread per connection, one generation at a time."""
 
     daemon_threads = True
     answers: Mapping[str, Answer]
@@ -106,7 +106,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
         self.answers = {}
         self.places = threading.BoundedSemaphore(FEW)
-        """Requests that are answered or wait at once; the next is told to come again (503)."""
+        """Limit of requests in progress or waiting; the next one gets status 503."""
         self.one_at_a_time = threading.Lock()
 
 
@@ -114,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "shoal", ""
-    timeout = MINUTE_S  # a client that sends nothing for so long is let go
+    timeout = MINUTE_S  # a silent client is disconnected after this time
 
     def do_GET(self) -> None:
         self._serve({"/v1/models"})
@@ -127,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self, paths: set[str]) -> None:
         if not self.server.places.acquire(blocking=False):
-            self._refuse(503, "too many requests at once: come again")
+            self._refuse(503, "too many requests; retry later")
             return
         try:
             self._answer(paths)
@@ -161,7 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, reply)
 
     def _body(self) -> dict[str, Any] | None:
-        """Return the request as an object; None where it was refused."""
+        """Return the request as an object; None if it was refused."""
         length = self.headers.get("Content-Length", "")
         if not length.isdigit() or int(length) > MAX_BODY_BYTES:
             self._refuse(413, f"a body needs its Content-Length, at most {MAX_BODY_BYTES} bytes")

@@ -1,7 +1,7 @@
-"""A peer that this program starts as a process of the real command, and that ends with it.
+"""A peer that runs as a child process and ends with this program.
 
-its standard input    a pipe of ours: however this program ends, the peer hears of it and stops
-its output            the line `ready`; all but events is kept, for who asks why it ended
+standard input     a pipe from this program: it closes however this program ends, and the peer stops
+standard output    the event `ready`; other lines are stored, to report why the peer ended
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shoal_base.waits import SHORT_DEADLINE_S
 from shoal_p2p.output_tail import OutputTail
 
 _STOP_S: Final = 30.0
-"""Deadline for an end in order: a trainer writes its last checkpoint. A guess."""
+"""Deadline of an orderly stop, in which a trainer writes its last checkpoint. A guess."""
 
 
 class PeerEndedError(Exception):
@@ -31,8 +31,8 @@ class PeerEndedError(Exception):
 class StartedPeer:
     """A running `shoal node`, `shoal join` or `shoal bootstrap`. Its methods block."""
 
-    def __init__(self, command: Sequence[str], *, told: str = "", log: Path | None = None) -> None:
-        """Start it. `told` is what it reads from its standard input, `log` keeps what it says."""
+    def __init__(self, command: Sequence[str], *, stdin: str = "", log: Path | None = None) -> None:
+        """Start it. `stdin` is written to its standard input; `log` stores its output."""
         self._process = subprocess.Popen(
             python("-m", "shoal", *command, "--supervised", "--json"),
             stdin=subprocess.PIPE,
@@ -42,7 +42,7 @@ class StartedPeer:
             start_new_session=True,
         )
         self._log = log
-        self._words = OutputTail()
+        self._output = OutputTail()
         self._is_known = threading.Event()
         """Set when the peer is ready, and when its output has ended."""
         self._ready_line: dict[str, Any] = {}
@@ -50,8 +50,8 @@ class StartedPeer:
         self._reader.start()
         assert self._process.stdin is not None, "opened with a pipe"
         self._stdin = self._process.stdin
-        with contextlib.suppress(OSError):  # it ended: `ready` says why
-            self._stdin.write(told.encode())
+        with contextlib.suppress(OSError):  # it ended; `ready` raises with the reason
+            self._stdin.write(stdin.encode())
             self._stdin.flush()
 
     @property
@@ -66,11 +66,11 @@ class StartedPeer:
 
     @property
     def why_ended(self) -> str | None:
-        """The last error that it said, if it has ended; None while it runs."""
+        """Its last error line if it has ended; None while it runs."""
         return None if self.exit_code is None else self._why()
 
     def ready(self) -> dict[str, Any]:
-        """Wait until it is ready; return the event that says so.
+        """Wait until it is ready; return its event `ready`.
 
         Raises:
             PeerEndedError: it ended, or was not ready in time.
@@ -81,7 +81,7 @@ class StartedPeer:
         return self._ready_line
 
     def stop(self) -> None:
-        """End it in order, after some time by force."""
+        """Stop it in order; kill it after a deadline."""
         with contextlib.suppress(OSError):
             self._stdin.close()
         try:
@@ -93,7 +93,7 @@ class StartedPeer:
 
     def _why(self) -> str:
         where = "" if self._log is None else f" ({self._log})"
-        return f"{self._words.cause() or 'it said nothing'}{where}"
+        return f"{self._output.cause() or 'it printed nothing'}{where}"
 
     def _read(self) -> None:
         assert self._process.stdout is not None, "opened with a pipe"
@@ -102,7 +102,7 @@ class StartedPeer:
             while line := output.readline(PIECE_BYTES):
                 event = _event(line)
                 if event is None:
-                    self._words.feed(line)
+                    self._output.feed(line)
                     if log is not None:
                         log.append(line)
                 elif event["event"] == "ready":
@@ -112,7 +112,7 @@ class StartedPeer:
 
 
 def _event(line: bytes) -> dict[str, Any] | None:
-    """Return the event that a line tells; None for a line of a log."""
+    """Return the event in a line of output; None for a log line."""
     with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(line)
         if isinstance(found, dict) and "event" in found:

@@ -1,1 +1,1 @@
-"""The Python API: groups published, drawn, verified and acknowledged through a node's socket."""
+"""The Python API: publishes, samples, verifies and acknowledges groups through a node's socket."""

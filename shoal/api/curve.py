@@ -1,6 +1,6 @@
-"""A run's reward by round as SVG, for a notebook's cell. Pure.
+"""A run's reward by round as SVG, for a notebook cell. Pure.
 
-the points of the page's curve ─▶ at most 140 of own reward, the latest among them ─▶ a line
+the points of the page's curve ─▶ at most 140 of local reward, the latest included ─▶ a line
                               └─▶ evaluations ─▶ a dot each
 """
 
@@ -18,11 +18,11 @@ _MARGIN: Final = 10
 _LEFT: Final = 4 * _MARGIN
 _BOTTOM: Final = 3 * _MARGIN
 MOST_POINTS: Final = WIDTH // 4
-"""Points of the line: more are closer together than a screen's pixels show."""
+"""Points of the line; more would be closer than a screen's pixels."""
 
 
 def curve_svg(columns: Sequence[Sequence[float | None]]) -> str:
-    """Return the picture of a run's points (`RunReader.curves`); without any, its empty frame."""
+    """Return the chart of a run's points (`RunReader.curves`); an empty frame without points."""
     rounds, _, _, _, own, held_out, *_ = columns
     most = max([1.0, *(one for one in rounds if one)])
     known = [(x, y) for x, y in zip(rounds, own, strict=True) if y is not None]

@@ -18,15 +18,15 @@ class SwarmError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A question with the answers that one generator gave to it."""
+    """A question with the answers of one generator."""
 
     question: Question
     completions: Sequence[str | Completion]
-    """An answer that is only text counts as ended by its generator, not cut at a limit."""
+    """An answer given as a string counts as ended by its generator, not cut at a limit."""
 
     @property
     def answers(self) -> tuple[Completion, ...]:
-        """The completions in the form in which the swarm knows them."""
+        """The answers as completions of the wire format."""
         return tuple(
             completion_of(one) if isinstance(one, str) else one for one in self.completions
         )
@@ -34,7 +34,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class LeasedGroup:
-    """A group of another node. Nobody else is given it until it is acknowledged or released."""
+    """A leased group of another node: not sampled again until it is acknowledged or released."""
 
     question: Question
     source: PublishedGroup
@@ -42,7 +42,7 @@ class LeasedGroup:
 
     @property
     def id(self) -> GroupId:
-        """The group's id; it follows from the content."""
+        """The group's id, a hash of its content."""
         return self.source.group_id
 
     @property
@@ -57,7 +57,7 @@ class LeasedGroup:
 
 
 def own_group(number: int, group: Group, rules: SwarmRules) -> OwnGroup:
-    """Return a group in the trainer's form, if peers would take it; `number` is its place.
+    """Return a group in the trainer's form, if peers would accept it; `number` is its position.
 
     Raises:
         SwarmError: peers would reject it.

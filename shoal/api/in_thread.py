@@ -1,6 +1,6 @@
-"""The Python API for asynchronous programs, of asyncio and Trio alike: each call in one thread.
+"""The Python API for asynchronous programs (asyncio or Trio): every call runs in one thread.
 
-The thread is always the same one, since the task worker ends with the thread that started it.
+It is always the same thread, since the task worker ends with the thread that started it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 def _awaited(
     method: Callable[Concatenate[Swarm, P], T],
 ) -> Callable[Concatenate[AsyncSwarm, P], Coroutine[Any, Any, T]]:
-    """Return a method that does in the thread what one of `Swarm` does."""
+    """Return a method that calls a method of `Swarm` in the thread."""
 
     @functools.wraps(method)
     async def call(self: AsyncSwarm, /, *given: P.args, **named: P.kwargs) -> T:
@@ -43,7 +43,7 @@ class AsyncSwarm:
 
     def __init__(self, swarm: Swarm, run: Callable[[Callable[[], Any]], Any]) -> None:
         self.swarm = swarm
-        """The blocking one: for its properties, which do not wait."""
+        """The blocking swarm, for its properties, which do not wait."""
         self._run = run
 
     status = _awaited(Swarm.status)
@@ -57,7 +57,7 @@ class AsyncSwarm:
 
 @asynccontextmanager
 async def aconnect(*where: Any, **options: Any) -> AsyncIterator[AsyncSwarm]:
-    """Do as `shoal.connect`, for `async with`; takes the same arguments."""
+    """Connect as `shoal.connect` does, with the same arguments, for `async with`."""
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="shoal") as executor:
 
         def run(call: Callable[[], T]) -> T:

@@ -1,4 +1,4 @@
-"""`shoal.connect`: attaches to the node in a folder, or starts one without a trainer there."""
+"""`shoal.connect`: attaches to the node in a folder, or starts one without a trainer in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shoal_wire.invite import LOOKS_LIKE, InviteError, decode_invite
 from shoal_wire.manifest import Manifest, decode_manifest
 
 _NO_TRAINER: Final = "disabled"
-"""The state of the trainer of a node that has none."""
+"""State of the trainer in the status of a node without one."""
 
 
 def connect(
@@ -35,10 +35,10 @@ def connect(
     Args:
         where: A node's folder, or an invitation (`shoal1…`). Without it, the node that runs in
             the current folder's `.shoal`, if there is one.
-        data_dir: Beside an invitation, the node's folder; else the first free one in `.shoal`.
+        data_dir: With an invitation, the node's folder; by default the first free one in `.shoal`.
         tasks: Task files of your own, as `--tasks` of `shoal node`. A node that runs already
             knows its own.
-        node_flags: More flags of `shoal node`, for a node that has to be started.
+        node_flags: Further flags of `shoal node`, for a node that is started here.
 
     Where no node runs, one is started without a trainer; it ends with `Swarm.close`.
 
@@ -71,7 +71,7 @@ def _folder(named: str | Path | None) -> Path | None:
 
 
 def _digest(invitation: str) -> bytes:
-    """Return which swarm an invitation names; empty without one."""
+    """Return the digest of an invitation's swarm; empty without an invitation."""
     try:
         return decode_invite(invitation).swarm if invitation else b""
     except InviteError as error:
@@ -101,12 +101,12 @@ def _attach(
         why_no_draw=why_no_draw,
         node=node,
     )
-    client.ensure()  # after the swarm has its leases to state
+    client.ensure()  # last, since the swarm states its leases
     return swarm
 
 
 def _look(folder: Path) -> tuple[Manifest, str]:
-    """Return a node's manifest, and why this program may not draw there; empty if it may.
+    """Return a node's manifest, and why this program may not sample there; empty if it may.
 
     A node has one trainer: a second one on its socket would end the leases of the first.
     """
@@ -122,6 +122,6 @@ def _look(folder: Path) -> tuple[Manifest, str]:
     if trainer.get("state") == _NO_TRAINER:
         return manifest, ""
     return manifest, (
-        f"the node in {folder} has a trainer, which draws from it: "
-        "connect to a folder of your own, or start that node with --role observe"
+        f"the node in {folder} has a trainer of its own: "
+        "connect to another folder, or start that node with --role observe"
     )

@@ -1,9 +1,9 @@
-"""`shoal.start`: a node that trains, as a program or a notebook holds it.
+"""`shoal.start`: a node that trains, controlled by a program or a notebook.
 
     start ─▶ `shoal node` (or `shoal join`), which has its trainer and its task worker
       Run ◀── status, rollouts ── the node's socket      rounds, curve ◀── its metrics.jsonl
 
-The node is a process of its own and ends with `Run.stop`, and with this program however it ends.
+The node is a child process. It ends with `Run.stop`, and with this program however that ends.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def start(
         tasks: A preset, task files of your own (`FILE.toml`), or several, as `--tasks`. A swarm
             that is joined has its tasks: name the task files of its families.
         swarm: An invitation (`shoal1…`) to the swarm to join; without it a new one is started.
-        data_dir: The node's folder. A later run in it goes on where this one ended. Without it,
+        data_dir: The node's folder. A later run in it continues this one. Without it,
             the command's own choice in the current folder's `.shoal`.
-        node_flags: More flags of `shoal node`, such as `["--rounds", "200"]`.
+        node_flags: Further flags of `shoal node`, such as `["--rounds", "200"]`.
 
     Raises:
         SwarmError: one line that says what to do.
@@ -66,10 +66,10 @@ def start(
 
 
 class Run:
-    """A node that trains. `shoal.start` makes it; a context manager, and a picture in a cell."""
+    """A node that trains, from `shoal.start`. A context manager, and a chart in a notebook."""
 
     def __init__(self, node: StartedPeer) -> None:
-        """Hold a node that is ready."""
+        """Wrap a node that is ready."""
         self._node = node
         self.data_dir = Path(node.ready()["data_dir"])
         """The node's folder: `shoal.connect` and every command of shoal take it."""
@@ -77,7 +77,7 @@ class Run:
 
     @property
     def running(self) -> bool:
-        """True while the node's process runs. A node that has finished its `--rounds` does not."""
+        """True while the node's process runs; False after its last round."""
         return self._node.why_ended is None
 
     def status(self) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class Run:
         return found
 
     def rounds(self) -> list[dict[str, Any]]:
-        """Return the figures of every round so far, oldest first (docs/metrics.md names them).
+        """Return the metrics of every round so far, oldest first (docs/metrics.md).
 
         They are read from the node's folder, so they outlive the node.
         """
@@ -106,12 +106,12 @@ class Run:
             lines = (self.data_dir / METRICS_FILE).read_bytes().splitlines(keepends=True)
         except OSError:  # before the first round
             return []
-        # A line that is being written is left for later.
+        # A line that is still being written is read later.
         found = events(line for line in lines if line.endswith(b"\n"))
         return [one for one in found if one.get("event") == _ROUND]
 
     def stop(self) -> None:
-        """End the node in order: its trainer writes a checkpoint, and queued batches are sent."""
+        """Stop the node in order: its trainer writes a checkpoint, and queued batches are sent."""
         self._client.close()
         self._node.stop()
 
@@ -129,7 +129,7 @@ class Run:
         return curve_svg(reader.curves()["points"])
 
     def _facts(self) -> Mapping[str, str]:
-        """Return what a cell shows in words; of a node that has ended, what is on its disk."""
+        """Return the text of a notebook cell; for a node that has ended, from its folder."""
         ended = self._node.why_ended
         facts = {"folder": visible(str(self.data_dir))}
         if ended is not None:
@@ -147,7 +147,7 @@ class Run:
             "model": visible_name(str(trainer.get("model") or "loading")),
             "swarm": visible_name(str(status["swarm"]["name"])),
             "peers": str(status["peers"]),
-            "groups of others used": str(status["groups_external_used"]),
+            "external groups used": str(status["groups_external_used"]),
         }
 
     def __repr__(self) -> str:
@@ -155,7 +155,7 @@ class Run:
         return f"<shoal.Run: {facts}; {len(self.rounds())} rounds>"
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows of a run at the end of a cell."""
+        """Return the HTML of a run for a notebook."""
         rows = "".join(
             f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
             for name, value in self._facts().items()

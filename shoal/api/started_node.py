@@ -1,4 +1,4 @@
-"""The node of a program: started by it, and ended with it."""
+"""Starts a node that ends with this program."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def start_node(invitation: str, flags: Sequence[str]) -> StartedPeer:
     Raises:
         SwarmError: it ended, or was not ready in time.
     """
-    # The invitation goes by the pipe: a process list shows arguments to every user.
+    # The invitation goes through the pipe: every user can read arguments in the process list.
     command = ["join", "-"] if invitation else ["node"]
-    node = StartedPeer([*command, "--no-http", *flags], told=f"{invitation}\n")
+    node = StartedPeer([*command, "--no-http", *flags], stdin=f"{invitation}\n")
     try:
         node.ready()
     except PeerEndedError as error:

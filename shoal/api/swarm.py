@@ -1,10 +1,10 @@
-"""A swarm as a Python program sees it, through a node of its own on this machine.
+"""A swarm, joined through a node of this program on this machine.
 
     tasks ─▶ questions ─▶ (answered by you) ─▶ publish ─▶ on the node's disk ─▶ peers
     draw ─▶ leased ─▶ verify ─▶ (trained on, saved) ─▶ acknowledge ─▶ never drawn again
                └──────────────▶ release, or the end of the connection ─▶ may be drawn again
 
-It is a face on the parts that shoal's own trainer uses: `shoal_policy.node` talks to the node, and
+It wraps the parts that shoal's own trainer uses: `shoal_policy.node` talks to the node, and
 `shoal_policy.tasks` draws questions and verifies in the sandboxed worker. Blocking, for one thread.
 """
 
@@ -33,7 +33,7 @@ from shoal_wire.types import Digest, GroupId, PeerId, PolicyInfo, SamplingParams
 
 
 class Swarm:
-    """One swarm, joined through a node. `shoal.connect` makes it; a context manager."""
+    """A swarm, joined through a node. `shoal.connect` returns it; a context manager."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Swarm:
         why_no_draw: str,
         node: StartedPeer | None = None,
     ) -> None:
-        """`why_no_draw` is empty where this program may lease groups as the node's trainer."""
+        """`why_no_draw` is empty if this program may lease groups as the node's trainer."""
         self._client, self._manifest, self._node = client, manifest, node
         self._why_no_draw = why_no_draw
         self._link = NodeLink(client)
@@ -66,7 +66,7 @@ class Swarm:
 
     @property
     def connected(self) -> bool:
-        """True if the node answered last time. Every call connects again by itself."""
+        """True if the node answered the last call. Every call reconnects if necessary."""
         return self._client.connected
 
     @property
@@ -76,7 +76,7 @@ class Swarm:
 
     @property
     def rules(self) -> SwarmRules:
-        """The limits of what peers accept, such as how many completions a group may have."""
+        """Limits of what peers accept, such as the completions of a group."""
         return self._manifest.rules
 
     def status(self) -> dict[str, Any]:
@@ -91,9 +91,9 @@ class Swarm:
             raise SwarmError(str(error)) from None
 
     def tasks(self, count: int, *, seed: int | None = None) -> list[Question]:
-        """Draw `count` fresh questions, families by the swarm's weights.
+        """Generate `count` fresh questions, from families by the swarm's weights.
 
-        The same seed draws the same questions. Raises `TaskError` if the worker fails.
+        The same seed yields the same questions. Raises `TaskError` if the worker fails.
         """
         rng = random.SystemRandom() if seed is None else random.Random(seed)
         return self._tasks.draw(rng, count)
@@ -112,10 +112,10 @@ class Swarm:
         sampling: SamplingParams = UNKNOWN_SAMPLING,
         wait: bool = True,
     ) -> bool:
-        """Share groups; return whether all that was published is on the node's disk.
+        """Publish groups; return whether everything published so far is on the node's disk.
 
-        False means that the node is away or cannot take more now: the groups wait in this
-        process, and every later call tries again. `wait=False` sends without waiting for the
+        False means that the node does not answer or accepts no more now: the groups wait in this
+        process, and every later call retries. `wait=False` sends without waiting for the
         disk, as a training loop does, and returns False; `publish([])` waits later.
 
         Groups that were published before change nothing. `author` is the model's name, and
@@ -128,7 +128,7 @@ class Swarm:
             raise SwarmError(fault)
         for number, group in enumerate(groups):
             if is_reserved(group.question.task):
-                raise SwarmError(f"group {number}: its question is kept for evaluation")
+                raise SwarmError(f"group {number}: its question is held out for evaluation")
         rules = self._manifest.rules
         own = [own_group(number, group, rules) for number, group in enumerate(groups)]
         dropped = self._link.counts.batches_dropped
@@ -143,17 +143,20 @@ class Swarm:
             self._link.share(batch)
         is_done = wait and self._link.flush()
         if self._link.counts.batches_dropped > dropped:
-            raise SwarmError("the node refused a batch, or too many waited: see this program's log")
+            raise SwarmError(
+                "the node refused a batch, or the send queue is full: see this program's log"
+            )
         return is_done
 
     def draw(self, count: int) -> list[LeasedGroup]:
-        """Lease up to `count` groups of others, at once; none where the node has none or is away.
+        """Lease up to `count` external groups without waiting; none if the node has none or is
+        down.
 
-        A group whose question is kept for evaluation is put aside, as shoal's trainer does. The
-        leases hold until `acknowledge`, `release`, or the end of this connection.
+        A group whose question is held out for evaluation is skipped, as by shoal's trainer. The
+        leases last until `acknowledge`, `release`, or the end of this connection.
 
         Raises:
-            SwarmError: this program may not draw here.
+            SwarmError: this program may not sample here.
         """
         if self._why_no_draw:
             raise SwarmError(self._why_no_draw)
@@ -177,8 +180,8 @@ class Swarm:
     def verify(self, groups: Sequence[Group | LeasedGroup]) -> list[list[float]]:
         """Return each group's rewards by this machine's own sandboxed verifier.
 
-        They are zeros where an OpenEnv server or judge of this machine's gave none. The node is
-        told what the other drawn groups earned: it weighs their publishers by it.
+        They are zeros if an OpenEnv server or judge gave none. The rewards of the other sampled
+        groups are reported to the node, which weights their publishers by them.
         """
         verified = self._tasks.verify([(one.question.task, one.answers) for one in groups])
         reports = [
@@ -191,12 +194,12 @@ class Swarm:
         return list(map(or_zeros, verified, [len(one.answers) for one in groups]))
 
     def acknowledge(self, groups: Sequence[LeasedGroup | GroupId]) -> bool:
-        """End leases for good: the groups had their effect, and are never drawn again.
+        """End leases of groups that were trained on: they are never sampled again.
 
-        A group that an earlier run of this program has drawn is named by its id.
+        A group that an earlier run of this program sampled is given by its id.
 
-        Returns whether the node has that on its disk. Otherwise it is told again at every
-        connection and acknowledgement, and until then `unconfirmed` names the groups.
+        Returns whether the node has stored this. Otherwise it is repeated at every connection
+        and acknowledgement, and until then `unconfirmed` holds the groups.
         """
         ids = [one.id if isinstance(one, LeasedGroup) else one for one in groups]
         self._link.hold_until_checkpoint(ids)
@@ -207,16 +210,16 @@ class Swarm:
     def unconfirmed(self) -> tuple[GroupId, ...]:
         """Acknowledged groups that the node has not confirmed.
 
-        Keep them with what you save, and acknowledge them again after a restart.
+        Store them with your checkpoint, and acknowledge them again after a restart.
         """
         return self._link.consumed_for_checkpoint()
 
     def release(self, groups: Sequence[LeasedGroup]) -> None:
-        """End leases of groups that had no effect: they may be drawn again."""
+        """End leases of groups that were not trained on: they may be sampled again."""
         self._link.end_leases(released=[one.id for one in groups])
 
     def close(self) -> None:
-        """Send what waits, end all leases, and end the node if `shoal.connect` started it."""
+        """Send queued groups, end all leases, and stop the node if `shoal.connect` started it."""
         try:
             self._link.flush()
             self._link.drain()
@@ -227,7 +230,7 @@ class Swarm:
                 self._node.stop()
 
     def _check_place(self) -> None:
-        """Raise SwarmError where another program has become the node's trainer."""
+        """Raise SwarmError if another program has become the node's trainer."""
         try:
             self._client.call(m.EndLeases(), m.Ok)
         except NodeRefused as refused:

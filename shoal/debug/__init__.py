@@ -1,1 +1,1 @@
-"""`shoal debug`: a running node seen from outside."""
+"""`shoal debug`: inspects a running node."""

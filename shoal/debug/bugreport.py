@@ -1,4 +1,4 @@
-"""`shoal debug bugreport`: what somebody else needs to see what is wrong, in one file; no keys.
+"""`shoal debug bugreport`: everything needed to analyse a problem, in one file, without keys.
 
 versions, settings, process, views, ends of logs and metrics ─▶ without secrets ─▶ .tar.gz
 """
@@ -43,7 +43,7 @@ from shoal_settings.parser import path
 from shoal_settings.trainer_settings import API_KEY_VARIABLE
 
 NOT_ASKED: Final = ("rollouts",)
-"""Views that are left out: what was answered."""
+"""Views that are skipped, since they hold answers."""
 _END_BYTES: Final = 256 << 10  # some 2,000 lines of each log; a guess
 
 
@@ -55,9 +55,9 @@ def add_out(parser: argparse.ArgumentParser) -> None:
 
 
 def write(node: RunningNode, arguments: argparse.Namespace, tell: Tell) -> Iterator[Answer]:
-    """Write the report, whether the node runs or not."""
+    """Write the report; the node need not run."""
     need_folder("debug", node.data_dir)
-    tell("asking the node, some seconds …")
+    tell("asking the node; this takes some seconds …")
     parts = dict(collect(node, os.environ))
     out = arguments.out or Path(time.strftime("shoal-bugreport-%Y%m%d-%H%M%S.tar.gz"))
     try:
@@ -69,18 +69,18 @@ def write(node: RunningNode, arguments: argparse.Namespace, tell: Tell) -> Itera
 
 
 def show(console: Console, answer: BugReport) -> None:
-    """Say where it is and what is in it."""
+    """Print the path of the report and its contents."""
     for part in answer.contents:
         console.print(f"  {part.name:<26} {size(part.bytes):>10}", soft_wrap=True)
     console.print(f"written to {answer.file}", soft_wrap=True)
     console.print(
         "Your keys, invitations and tokens are not in it; ids and addresses of peers, names of "
-        "models and your command line are. Look into it before you give it away."
+        "models and your command line are. Read it before you share it."
     )
 
 
 def collect(node: RunningNode, environment: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
-    """Yield the report's parts by name, without secrets."""
+    """Yield the parts of the report by name, without secrets."""
     settings, process = _settings(environment), _process(node.data_dir)
     key_files = _key_files(f"{settings.get('swarm_key', {}).get('value')} {process['command']}")
     forms = secrets_of(node.data_dir, key_files, environment, API_KEY_VARIABLE)
@@ -108,7 +108,9 @@ def _key_files(said: str) -> Iterator[Path]:
     """Yield the files that a setting or a command line names: one of them may be a key."""
     for word in re.split(r"[\s=]+", said):
         file = Path(word.strip("'\""))
-        with suppress(OSError):  # a name that no disk takes, as an invitation's; a closed folder
+        with suppress(
+            OSError
+        ):  # a name that is too long, such as an invitation; a folder without permission
             if file.is_file():
                 yield file
 
@@ -134,7 +136,7 @@ def _version(name: str) -> str | None:
 
 
 def _settings(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return what file and variables say here. The node's flags are those of its command line."""
+    """Return the settings of file and environment; the node's flags are in its command line."""
     try:
         loaded = load("node", argparse.Namespace(), environment)
     except SettingsError as error:
@@ -144,7 +146,7 @@ def _settings(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _process(folder: Path) -> dict[str, Any]:
-    """The process that has the folder's lock, if it still runs."""
+    """Describe the process that holds the folder's lock, if it runs."""
     try:
         process = psutil.Process(int((folder / LOCK_FILE).read_text()))
         with process.oneshot():
@@ -180,7 +182,7 @@ def _json(value: Any) -> bytes:
 
 
 def _write_archive(out: Path, parts: Mapping[str, bytes]) -> None:
-    """Write a new file that only its owner reads. Raises OSError."""
+    """Write a new file that only its owner can read. Raises OSError."""
     descriptor = os.open(out, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
         for name, body in parts.items():

@@ -51,7 +51,7 @@ def main_of_view(name: str, argv: Sequence[str], *, details: str) -> int:
 
 
 def _run(command: str, arguments: argparse.Namespace) -> int:
-    """Ask for the view that the flags name, and print it."""
+    """Request the view of the flags, and print it."""
     try:
         loaded = load("debug", arguments, os.environ)
         settings = loaded.settings
@@ -69,7 +69,7 @@ def _run(command: str, arguments: argparse.Namespace) -> int:
 
 
 def _default_folder(arguments: argparse.Namespace) -> Path:
-    """Return the folder of a command line that names none."""
+    """Return the folder of a command line without --data-dir."""
     if getattr(arguments, "last", False):
         return folder_with(LEFT[arguments.view])
     return running_node()
@@ -94,7 +94,7 @@ def _show(command: str, arguments: argparse.Namespace, settings: Settings) -> in
 
 
 def _view_first(argv: Sequence[str]) -> list[str]:
-    """Move the flags in front of the view behind it: its own parser knows them."""
+    """Move flags in front of the view behind it, where its own parser reads them."""
     words, before = list(argv), []
     while words and words[0].startswith("-") and words[0] not in ("-h", "--help"):
         num_words = 2 if words[0] in ("--data-dir", "--config") else 1

@@ -1,4 +1,4 @@
-"""`shoal debug block`, `unblock` and `protect`: orders about one peer."""
+"""`shoal debug block`, `unblock` and `protect`: actions on one peer."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ from shoal_ipc.answers.form import read, to_json
 from shoal_ipc.answers.peer import Scores
 
 _DONE: Final = {
-    "block": "blocked: cut off, and refused from now on",
-    "unblock": "unblocked: it starts again as a stranger",
-    "protect": "protected: its points cost it nothing",
+    "block": "blocked: disconnected, and refused from now on",
+    "unblock": "unblocked: it starts again as an unknown peer",
+    "protect": "protected: its points have no consequences",
     "unprotect": "no longer protected: its points count again",
 }
 
 
 def add_peer(parser: argparse.ArgumentParser) -> None:
-    """Add whom the order is about."""
-    parser.add_argument("peer", metavar="PEER", help="a peer id, or its end as tables show it")
+    """Add the argument for the peer."""
+    parser.add_argument(
+        "peer", metavar="PEER", help="a peer id, or its last characters as in tables"
+    )
 
 
 def add_protected(parser: argparse.ArgumentParser) -> None:
-    """Add whom to protect, and `--off`."""
+    """Add the argument for the peer, and `--off`."""
     add_peer(parser)
     parser.add_argument("--off", action="store_true", help="end the protection")
 
 
 def order(node: RunningNode, arguments: argparse.Namespace, _tell: Tell) -> Iterator[Answer]:
-    """Give one order; yield what the node holds of the peer after it. Raises NodeRefused."""
+    """Send an action; yield the node's record of the peer afterwards. Raises NodeRefused."""
     action = m.ControlAction(arguments.view)
     if getattr(arguments, "off", False):
         action = m.ControlAction.UNPROTECT
@@ -45,5 +47,5 @@ def order(node: RunningNode, arguments: argparse.Namespace, _tell: Tell) -> Iter
 
 
 def show_order(console: Console, answer: PeerAction) -> None:
-    """Say what has been done."""
+    """Print what was done."""
     console.print(f"{answer.peer.peer_id} is {_DONE[answer.action]}", soft_wrap=True)

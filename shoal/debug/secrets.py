@@ -1,7 +1,7 @@
-"""Removes from a bug report the secrets of a data directory, in every form they may take.
+"""Removes the secrets of a data directory from a bug report, in every encoding.
 
 identity.key, *.key, *token*, *secret* ─┐
-variables of the environment ───────────┼─▶ every way that each may be written ─▶ [removed]
+variables of the environment ───────────┼─▶ every encoding of each ─▶ [removed]
 what looks like one: invitations, … ────┘
 """
 
@@ -23,7 +23,7 @@ KEPT_SECRET: Final = ("*.key", "*key*", "*token*", "*secret*", "*cookie*")
 """Files whose content is secret, by their name."""
 _MAX_FILE_BYTES: Final = 4096  # a key or a token is far shorter
 _SHORTEST: Final = 8
-"""Bytes or characters: less is no secret, and stands in many places by chance."""
+"""Bytes or characters; shorter values are not secret and occur by chance."""
 _SEED_BYTES: Final = 32  # of an Ed25519 key
 _HEX_KEY: Final = re.compile(rb"[0-9a-fA-F]{64}")
 _VARIABLE: Final = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|AUTH", re.IGNORECASE)
@@ -67,7 +67,7 @@ def forms_of(secret: bytes) -> set[bytes]:
 
 
 def without(data: bytes, forms: Iterable[bytes]) -> bytes:
-    """Return data with every such form, and what looks like a secret, written over."""
+    """Return data with these forms, and other text that looks like a secret, replaced."""
     for form in sorted(forms, key=len, reverse=True):
         data = data.replace(form, REMOVED)
     for pattern in _LOOKS:
@@ -76,7 +76,7 @@ def without(data: bytes, forms: Iterable[bytes]) -> bytes:
 
 
 def _in_file(file: Path) -> Iterator[bytes]:
-    """Yield a secret file's content, and those parts of it that are secret by themselves."""
+    """Yield the content of a secret file, and its parts that are secrets themselves."""
     try:
         content = file.read_bytes() if file.stat().st_size <= _MAX_FILE_BYTES else b""
     except OSError:

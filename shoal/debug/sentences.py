@@ -1,4 +1,4 @@
-"""`shoal doctor`, `refusals` and `rollouts`: answers that are read, not looked up."""
+"""Prints the views `doctor`, `refusals` and `rollouts` as text instead of tables."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from shoal_settings.parser import whole
 
 _COLOURS: Final = {"ok": "green", "warn": "yellow", "bad": "red"}
 _MAX_TURNS_SHOWN: Final = 24
-"""Messages of both sides that are printed of a game."""
+"""Messages of a game that are printed, of model and environment together."""
 
 
 def doctor(console: Console, view: Doctor) -> None:
-    """One line a finding, and below it what to do."""
+    """Print one line per finding, and below it the remedy."""
     for finding in view.findings:
         colour = _COLOURS[finding.state]
         head = styled((f"{finding.state:<4}", colour), f"  {finding.check:<10}  ")
@@ -55,8 +55,8 @@ def refusals(console: Console, view: Refusals) -> None:
         family = f" ({row.family})" if row.family else ""
         by = f"from {peer_name(console, row.forwarder)}"
         if row.signer != row.forwarder:
-            signer = peer_name(console, row.signer) if row.signer else "nobody known"
-            by = f"of {signer}, brought by {peer_name(console, row.forwarder)}"
+            signer = peer_name(console, row.signer) if row.signer else "unknown"
+            by = f"of {signer}, delivered by {peer_name(console, row.forwarder)}"
         console.print()
         console.print(f"{ago} ago{times}: {row.message}{family}; {by}", soft_wrap=True)
         console.print(f"  → {row.remedy}", soft_wrap=True)
@@ -64,12 +64,14 @@ def refusals(console: Console, view: Refusals) -> None:
 
 def add_follow(parser: argparse.ArgumentParser) -> None:
     """Add `--follow` and `--limit`."""
-    parser.add_argument("--follow", action="store_true", help="go on as new ones come")
-    parser.add_argument("--limit", type=whole(1), default=10, metavar="N", help="how many (10)")
+    parser.add_argument("--follow", action="store_true", help="print new ones until Ctrl-C")
+    parser.add_argument(
+        "--limit", type=whole(1), default=10, metavar="N", help="number of rollouts (10)"
+    )
 
 
 def latest(node: RunningNode, arguments: argparse.Namespace, _tell: Tell) -> Iterator[Answer]:
-    """The latest rollouts, and with `--follow` new ones whenever there are any."""
+    """Yield the latest rollouts, and with `--follow` new ones as they arrive."""
     answer = node.ask("rollouts", limit=arguments.limit)
     yield answer
     after = 0
@@ -82,7 +84,7 @@ def latest(node: RunningNode, arguments: argparse.Namespace, _tell: Tell) -> Ite
 
 
 def rollouts(console: Console, view: RolloutsView) -> None:
-    """The latest rollouts."""
+    """Print the latest rollouts."""
     for row in view.rollouts:
         who = "this node" if row.is_local else row.publisher
         told = (
@@ -114,7 +116,7 @@ def _completion(console: Console, row: CompletionRow) -> None:
 
 
 def _dialogue(console: Console, turns: Sequence[TurnRow]) -> None:
-    """Print the best game of a group whole: `>` marks the policy's messages, as in `--play`."""
+    """Print the whole best game of a group: `>` marks the policy's messages, as in `--play`."""
     number = 0
     for turn in turns[:_MAX_TURNS_SHOWN]:
         number += turn.role == "policy"

@@ -1,4 +1,4 @@
-"""`shoal status`: how a peer fares, in a screen."""
+"""Prints the view `status`: a peer at a glance."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from shoal_ipc.answers.words import doing, duration, short_topic
 
 def add_last(parser: argparse.ArgumentParser) -> None:
     """Add `--last`."""
-    parser.add_argument("--last", action="store_true", help="what a node left when it ended")
+    parser.add_argument(
+        "--last", action="store_true", help="show the last status of a node that has stopped"
+    )
 
 
 def present_or_left(
     node: RunningNode, arguments: argparse.Namespace, tell: Tell
 ) -> Iterator[Answer]:
-    """Ask the node, or with `--last` the folder of one that has ended."""
+    """Request a view; with `--last`, read what a stopped node stored in its folder."""
     yield node.left(arguments.view, tell) if arguments.last else node.ask(arguments.view)
 
 
 def show(console: Console, view: Status) -> None:
-    """The node at a glance."""
+    """Print the node at a glance."""
     rows = pairs()
     for name, text in _rows(view):
         rows.add_row(name, text)
@@ -42,7 +44,7 @@ def _rows(view: Status) -> Iterator[tuple[str, str]]:
     yield "up", duration(view.uptime_s or 0.0)
     yield (
         "peers",
-        "alone: nobody else is connected" if view.is_isolated else f"{view.peers} connected",
+        "alone: no peer is connected" if view.is_isolated else f"{view.peers} connected",
     )
     yield "cost", in_words(costs_of(view.cost))
     if view.worker.sandbox:
@@ -68,14 +70,14 @@ def _judged(judge: JudgedView) -> str:
     if judge.judged:
         latest = f"{number(judge.score)} at round {judge.round}"
         return f"{number(judge.mean_score)}, mean of the last 20; {latest}"
-    return judge.error or "not asked yet"
+    return judge.error or "no question yet"
 
 
 def _trainer(view: Status, trainer: TrainerView) -> Iterator[tuple[str, str]]:
     pid = f", pid {trainer.pid}" if trainer.pid else ""
     yield "trainer", f"{trainer.state}{pid}, {trainer.restarts} restarts"
     if trainer.paused:
-        yield "paused", f"{trainer.paused}: it goes on by itself when there is room"
+        yield "paused", f"{trainer.paused}: it continues when the disk has space"
     yield from _doing(trainer)
     yield "round", str(view.round or 0)
     start = number(trainer.reward_initial)
@@ -84,7 +86,7 @@ def _trainer(view: Status, trainer: TrainerView) -> Iterator[tuple[str, str]]:
         more = "" if learning.state in ("ok", "early") else ": see shoal doctor"
         yield "learning", learning.message + more
     groups = f"{view.groups_published} published, {view.groups_received} received"
-    yield "groups", f"{groups}, {view.groups_external_used} of others trained on"
+    yield "groups", f"{groups}, {view.groups_external_used} external trained on"
     if view.outbox is not None and (view.outbox.unsent or view.outbox.delivery_lag_s):
         yield "outbox", _outbox(view.outbox)
     if (held := view.buffer) is not None:
@@ -97,21 +99,21 @@ def _outbox(outbox: OutboxView) -> str:
     if outbox.delivery_lag_s:
         return (
             f"the swarm is {outbox.delivery_lag_s:.0f} s behind: this node shares less until it has"
-            " caught up, and the trainer keeps the newest groups"
+            " caught up, and the trainer queues the newest groups"
         )
     if not outbox.batches_postponed:
         return f"{outbox.unsent} batches wait for a peer"
     return (
-        f"{outbox.unsent} batches wait for their turn: the trainer makes more groups than peers"
-        " take of one node, and keeps the newest"
+        f"{outbox.unsent} batches are queued: the trainer generates more groups than peers accept"
+        " from one node, and queues the newest"
     )
 
 
 def _doing(trainer: TrainerView) -> Iterator[tuple[str, str]]:
-    """Yield the trainer's phase, and how the last one that failed ended."""
+    """Yield the trainer's phase, and the exit of the last trainer that failed."""
     if trainer.phase:
         yield "phase", doing(trainer.phase, trainer.progress)
-    if trainer.last_exit and trainer.state != "finished":  # then the node ended it
+    if trainer.last_exit and trainer.state != "finished":  # otherwise the node stopped it
         wait = trainer.next_start_s
         when = "" if wait is None else f"; next start in {duration(wait)}"
         yield "last end", f"exit {trainer.last_exit}: {trainer.last_error or '-'}{when}"

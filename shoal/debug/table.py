@@ -1,7 +1,7 @@
-"""Any answer as people read it: its values, and a table for each list of rows.
+"""Prints any view: its values, and a table for each list of rows.
 
-A column, or a value, is called by its field's name without the unit, and printed by that unit: so a
-new view, or a new field of one, is shown without a line here.
+The name and the unit of a field determine its heading and format, so that new views and fields need
+no code here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def show(console: Console, answer: Any) -> None:
 
 
 def _parts(answer: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the fields that say something, by name."""
+    """Yield the fields that have a value, by name."""
     for one in fields(answer):
         value = getattr(answer, one.name)
         if one.name != "schema_version" and value is not None:
@@ -66,7 +66,7 @@ def _show_rows(console: Console, title: str, rows: tuple[Any, ...]) -> None:
         console.print(f"{title}: none")
         return
     console.print(title, style="bold", soft_wrap=True)
-    # The first cell says whose row it is.
+    # The first cell identifies the row.
     names = [one.name for one in fields(rows[0]) if one.name != "is_local"]
     cells = [[_cell(console, row, name) for name in names] for row in rows]
     kept = [at for at in range(len(names)) if at == 0 or any(row[at] for row in cells)]
@@ -77,7 +77,7 @@ def _show_rows(console: Console, title: str, rows: tuple[Any, ...]) -> None:
 
 
 def _cell(console: Console, row: Any, name: str) -> str:
-    """Return a cell; empty where there is nothing to say."""
+    """Return a cell; empty for no value."""
     if name in _PEERS and getattr(row, "is_local", False):
         return "this node"
     value = getattr(row, name)
@@ -93,7 +93,7 @@ def _inside(console: Console, value: Any) -> str:
 
 
 def _said(console: Console, name: str, value: Any) -> str:
-    """Return one value by its type and its field's unit; empty where there is none."""
+    """Return a value formatted by its type and unit; empty for no value."""
     match value:
         case None | () | "":
             return ""
@@ -135,7 +135,7 @@ def _number(name: str, value: float) -> str:
 
 
 def _title(name: str) -> str:
-    """Return a field's name as the head of a column."""
+    """Return a field's name as a column heading."""
     if not name.endswith("per_s"):
         for unit in ("_ms", "_s", "_id"):
             name = name.removesuffix(unit)

@@ -1,7 +1,7 @@
-"""Table of `shoal debug`: views of the node, orders to it, a bug report.
+"""The views and actions of `shoal debug`, and the bug report.
 
-A view of `shoal_ipc.answers.views` needs no row here: it is asked for once and printed by
-`shoal.debug.table`. A row says what is otherwise with it.
+A view of `shoal_ipc.answers.views` needs no row here: it is requested once and printed by
+`shoal.debug.table`. A row overrides parts of that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shoal_p2p.rollouts.ledger_file import LEDGER_FILE
 
 
 def _once(node: RunningNode, arguments: argparse.Namespace, _tell: Tell) -> Iterator[Answer]:
-    """Ask for the view once, without options."""
+    """Request the view once, without options."""
     yield node.ask(arguments.view)
 
 
@@ -38,11 +38,11 @@ class View:
     kind: type[Any]
     """Type of its answer."""
     show: Callable[[Console, Any], None] = table.show
-    """Shows an answer to people; programs get it as it came."""
+    """Prints an answer; with --json it is printed unchanged."""
     flags: Callable[[argparse.ArgumentParser], None] = lambda _parser: None
-    """Adds what it takes beyond every view's flags."""
+    """Adds flags beyond those of every view."""
     answers: Callable[[RunningNode, argparse.Namespace, Tell], Iterator[Answer]] = _once
-    """Asks for it, given its flags."""
+    """Requests it, given its flags."""
     failed: Callable[[Any], bool] = lambda _answer: False
     """Returns whether an answer ends the command with code 1."""
     help: str = ""
@@ -55,7 +55,7 @@ class View:
 
 
 def _order(says: str, flags: Callable[..., None] = one_peer.add_peer) -> View:
-    """Return an order about one peer."""
+    """Return an action on one peer."""
     return View(PeerAction, one_peer.show_order, flags, one_peer.order, help=says)
 
 
@@ -80,4 +80,4 @@ VIEWS: Final = {
     ),
     "bugreport": View(BugReport, bugreport.show, bugreport.add_out, bugreport.write),
 }
-"""Views by the word that asks for each."""
+"""Views by name."""

@@ -41,7 +41,7 @@ from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import decode_manifest
 
 DESCRIPTION = """\
-Write the rollouts that a node has seen, its own and others', as Parquet and JSON lines: one row a
+Write the rollouts that a node has seen, local and external, as Parquet and JSON lines: one row per
 group, with question, completions, rewards by this installation's verifier, and provenance. The node
 may be running. `datasets.load_dataset("DIR")` reads the result.
 
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--own", action="store_true", help="only what this node generated")
     parser.add_argument(
-        "--no-verify", action="store_true", help="leave out questions and rewards: faster"
+        "--no-verify", action="store_true", help="omit questions and rewards (faster)"
     )
     parser.add_argument(
         "--tasks",
@@ -118,18 +118,18 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether there is such a file, or one that may not be looked at."""
+    """Return whether a file exists; True also if permission to look is missing."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        return True  # Whoever opens it says why it cannot be read.
+        return True  # Opening it reports the reason.
     return True
 
 
 def _write(arguments: argparse.Namespace, formats: Sequence[str]) -> tuple[Card, Tally]:
-    """Write rows and card; return what was counted on the way."""
+    """Write rows and card; return the card and the tally."""
     path = folder_with(ARCHIVE_FILE, arguments.data_dir) / ARCHIVE_FILE
     if not _is_there(path):
         why = f"no archive of rollouts in {path.parent}; name the --data-dir of a node"
@@ -159,7 +159,7 @@ def _write(arguments: argparse.Namespace, formats: Sequence[str]) -> tuple[Card,
 
 
 def _check(arguments: argparse.Namespace, formats: Sequence[str]) -> None:
-    """Everything that can be wrong is said before anything is written."""
+    """Check all arguments before anything is written. Raises UsageExit."""
     if arguments.out.exists() and any(arguments.out.iterdir()):
         raise fail("export data", f"{arguments.out} is not empty: choose another --out")
     needed = {"pyarrow": "parquet" in formats, "huggingface_hub": bool(arguments.hub)}
@@ -172,7 +172,7 @@ def _check(arguments: argparse.Namespace, formats: Sequence[str]) -> None:
 
 
 def _families(path: Path, task_files: Sequence[str]) -> tuple[FamilySpec, ...]:
-    """Families of every swarm in the archive that this installation can regenerate."""
+    """Return the families of every swarm in the archive that this installation can regenerate."""
     found: dict[str, FamilySpec] = {}
     for raw in read_manifests(path):
         try:
@@ -184,7 +184,7 @@ def _families(path: Path, task_files: Sequence[str]) -> tuple[FamilySpec, ...]:
 
 
 def _chunks(path: Path, *, own: bool) -> Iterator[list[Archived]]:
-    """Yield the archive, or what this node made of it, some batches at a time."""
+    """Yield the archive in chunks of batches, or only the node's own batches."""
     batches = (batch for batch in read_archive(path) if batch.own or not own)
     while chunk := list(islice(batches, FEW)):
         yield chunk
@@ -213,7 +213,7 @@ def _sentence(report: dict[str, Any]) -> str:
         f"mean reward {reward}: {report['out']}"
     ]
     if report["damaged_batches"]:
-        lines.append(f"{report['damaged_batches']} damaged batches left out")
+        lines.append(f"{report['damaged_batches']} damaged batches skipped")
     if report["groups_not_verified"]:
         lines.append(f"{report['groups_not_verified']} groups without questions and rewards")
     if report["pushed_to"]:

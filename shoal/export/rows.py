@@ -1,8 +1,8 @@
-"""Rollouts as rows of a data set: one a group, with its question, rewards and provenance.
+"""Rollouts as rows of a data set: one per group, with question, rewards and provenance.
 
     envelope ─▶ signature checked ─▶ groups ─▶ questions regenerated ─▶ answers scored ─▶ rows
 
-Rewards are this installation's own verdict at the time of export: none is ever on the wire.
+Rewards are computed here at the time of export; they are never sent between peers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shoal_wire.types import PublishedGroup, Task
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A group as it was archived."""
+    """An archived group."""
 
     group: PublishedGroup
     own: bool
@@ -37,16 +37,16 @@ class Item:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of what an export left out, or left empty."""
+    """Counts of skipped batches and of rows without rewards."""
 
     damaged: int = 0
-    """Batches whose signature or content did not hold."""
+    """Batches with an invalid signature or content."""
     unknown: int = 0
     """Groups of families that this installation cannot regenerate: no question, no rewards."""
 
 
 def items_of(archived: Archived, tally: Tally) -> list[Item]:
-    """Return a batch's groups; none where its bytes are damaged."""
+    """Return a batch's groups; none if its bytes are damaged."""
     try:
         signed = reopen_batch(archived.envelope, max_bytes=MAX_BATCH_BYTES)
     except Rejected:
@@ -69,13 +69,13 @@ class RowMaker:
     def __init__(
         self, worker: SyncTaskWorker | None, families: Sequence[FamilySpec], tally: Tally
     ) -> None:
-        """Rows have neither questions nor rewards without a worker."""
+        """Without a worker, rows have neither questions nor rewards."""
         self._worker = worker
         self._known = {(spec.name, spec.digest): spec for spec in families}
         self._tally = tally
 
     def rows(self, items: Sequence[Item]) -> Iterator[dict[str, Any]]:
-        """Yield one row a group, in order.
+        """Yield one row per group, in order.
 
         Raises:
             TaskError: the task worker failed.
@@ -133,7 +133,7 @@ def _play_requests(item: Item) -> list[PlayRequest]:
 def _conversation(
     question: str, system: str, played: PlayRequest, heard: Sequence[str]
 ) -> list[dict[str, str]]:
-    """Return a game, replayed, in the form in which chat models are trained on conversations."""
+    """Replay a game and return it as a conversation, as chat models are trained on."""
     turns = messages_for(question, tagged=False, system=system)
     for message, answer in zip_longest(played.messages, heard):
         turns.append({"role": "assistant", "content": message})

@@ -1,4 +1,4 @@
-"""Writes exported rows as Parquet and JSON lines, with a card that describes them."""
+"""Writes exported rows as Parquet and JSON lines, with a data set card."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from shoal_base.visible import visible_name
 Row = dict[str, Any]
 STEM = "rollouts"
 _MARKUP = re.compile(r"[!-,./:-@\[-^`{-~]|(?<![^\W_])_|_(?![^\W_])")
-"""Characters that Markdown may read as its own: ASCII punctuation but underscores within words."""
+"""Characters that Markdown may interpret: ASCII punctuation, except underscores within words."""
 
 
 _GAMES = (
-    "Families that answer back are games. Their completions hold the policy's messages, joined\n"
+    "Some families are games. Their completions hold the policy's messages, joined\n"
     "by U+001E. `messages` has each game as a conversation: a list of `role` and `content`, where\n"
     "`assistant` is the policy and `user` the environment, replayed by the exporter.\n\n"
 )
@@ -31,7 +31,7 @@ _GAMES = (
 def open_sinks(
     folder: Path, formats: Sequence[str]
 ) -> Iterator[Sequence[Callable[[Sequence[Row]], object]]]:
-    """Make `folder` and yield for each format what writes rows into it, in order."""
+    """Create `folder` and yield a writer of rows for each format, in order."""
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         writers: list[Callable[[Sequence[Row]], object]] = []
@@ -39,7 +39,7 @@ def open_sinks(
             file = stack.enter_context((folder / f"{STEM}.jsonl").open("w", encoding="utf-8"))
             writers.append(partial(_write_lines, file))
         if "parquet" in formats:
-            # Here and not above: it takes a second to import, and only this command needs it.
+            # Late: it takes a second to import, and only this command needs it.
             import pyarrow
             from pyarrow.parquet import ParquetWriter
 
@@ -57,7 +57,7 @@ def _write_lines(file: IO[str], rows: Sequence[Row]) -> None:
 
 @dataclass(slots=True)
 class Card:
-    """Counts of an export, and the data set card that states them."""
+    """Counts of an export, and the data set card with them."""
 
     groups: int = 0
     completions: int = 0
@@ -73,7 +73,7 @@ class Card:
         return round(self.reward_sum / self.rewarded, 6) if self.rewarded else None
 
     def count(self, rows: Sequence[Row]) -> None:
-        """Count rows in."""
+        """Add rows to the counts."""
         for row in rows:
             self.groups += 1
             self.completions += len(row["completions"])
@@ -85,7 +85,7 @@ class Card:
                 self.reward_sum += sum(row["rewards"])
 
     def write(self, folder: Path, formats: Sequence[str]) -> None:
-        """Write the card: loaders take their file from its header."""
+        """Write the card; its header tells loaders which file to read."""
         data = f"{STEM}.{'parquet' if 'parquet' in formats else 'jsonl'}"
         families = "\n".join(f"| {_cell(name)} | {n} |" for name, n in self.families.most_common())
         reward = "not scored" if self.mean_reward is None else f"{self.mean_reward:.3f}"
@@ -95,16 +95,16 @@ class Card:
             "# Rollouts of a shoal swarm\n\n"
             f"{self.groups} groups, {self.completions} completions, "
             f"{len(self.publishers)} publishers, mean reward {reward}.\n\n"
-            "One row a rollout group: a question, the completions of one node, their rewards by\n"
-            "the exporter's verifier, and where they came from. Text was written by language\n"
-            "models of strangers: treat it as such.\n\n"
+            "One row per group: a question, the completions of one node, their rewards by the\n"
+            "exporter's verifier, and provenance. Language models of unknown people wrote the\n"
+            "text: treat it as untrusted.\n\n"
             f"{_GAMES if self.games else ''}"
             f"| family | groups |\n|---|---|\n{families}\n"
         )
 
 
 def _cell(name: str) -> str:
-    """Return a family's name for a cell of Markdown, in which none of it is markup or a link."""
+    """Return a family's name escaped for a Markdown cell."""
     return _MARKUP.sub(r"\\\g<0>", visible_name(name))
 
 
@@ -115,7 +115,7 @@ _COLUMNS = (
     "policy_version:count round:count temperature:number top_p:number created_ms:count "
     "received_ms:count sequence:count batch_id:text group_id:text"
 )
-"""The columns with what is in them, in the order of docs/export.md."""
+"""The columns and their types, in the order of docs/export.md."""
 
 
 def _schema(pa: Any) -> Any:

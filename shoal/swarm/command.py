@@ -1,4 +1,4 @@
-"""`shoal swarm`: its flags. What runs it is imported once they are read."""
+"""`shoal swarm`: its flags; the rest is imported after they are parsed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from shoal_p2p.flags import ServingFlags
 
 DESCRIPTION = """\
-Start a bootstrap peer and N nodes on this machine and watch them learn from one another. With
---rounds it ends when every node has done that many; without, at Ctrl-C. Each node is a real one:
-look inside with `shoal status --data-dir .shoal/swarm/node-1`, and so on. Started again it
-continues where it stopped; remove the folder to start over.
+Start a bootstrap peer and N nodes on this machine and watch them learn from one another. It ends
+after --rounds of every node, or at Ctrl-C. Each is a real node:
+inspect it with `shoal status --data-dir .shoal/swarm/node-1`, and so on. The same command
+continues a stopped swarm; remove the folder to start over.
 
-No other node on the machine joins: the processes have a key of their own, swarm.key in the folder.
-With --mdns there is none, and others are welcome.
+No other node joins: the swarm is private, with its key in swarm.key in the folder. With --mdns it
+is public.
 
   shoal swarm --nodes 4 --rounds 60   some minutes on two CPU cores"""
 

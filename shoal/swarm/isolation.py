@@ -1,10 +1,10 @@
-"""The settings of each process of a local swarm, which no stranger joins unless asked.
+"""The settings of each process of a local swarm, which is private by default.
 
     own settings ─┬─▶ bootstrap_settings   loopback, no mDNS, the swarm's own key
                   └─▶ node_settings        the same, and the bootstrap's address
 
-What is compared on one machine must not learn from what else runs there: another node would be met
-by mDNS, by a folder beside, or from the addresses that an earlier run saved. A key ends all three.
+Comparisons on one machine must not learn from other nodes there, which would be found by mDNS, by a
+folder next to this one, or from addresses saved by an earlier run. A key prevents all three.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ KEY_FILE = "swarm.key"
 
 
 def key_of_swarm(settings: Settings) -> str:
-    """Return the setting `swarm_key` of the swarm's processes; its file is made if need be.
+    """Return the setting `swarm_key` of the swarm's processes, and create its file if necessary.
 
-    With `--mdns` strangers are welcome: the key is that of the settings, if they have one.
+    With `--mdns` the swarm is public, or has the key of the settings.
 
     Raises:
-        SwarmKeyError: the file cannot be made, or holds something else.
+        SwarmKeyError: the file cannot be created, or holds no key.
     """
     if settings.mdns:
         return settings.swarm_key

@@ -1,4 +1,4 @@
-"""The nodes of a local swarm as people and programs see them."""
+"""The nodes of a local swarm, as table and as JSON."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class ChildNode:
         self._started = time.time()
 
     def ask(self) -> None:
-        """Take the node's status, if it answers now. Blocks."""
+        """Update the status, if the node answers. Blocks."""
         if self.process.exit_code is None:
             with contextlib.suppress(NodeUnavailable, NodeRefused, ValueError):
                 self.status = read(Status, self._client.inspect("status"))
 
     def stop(self) -> None:
-        """End the node, and take the status that it leaves if it ends in order. Blocks."""
+        """Stop the node, and read the status that it stores at an orderly stop. Blocks."""
         self.process.stop()
         with contextlib.suppress(OSError, ValueError):
             if self._left.stat().st_mtime >= self._started:
@@ -68,16 +68,16 @@ class ChildNode:
 
 
 def members_table(members: Sequence[ChildNode], data_dir: Path) -> Table:
-    """Lay the nodes' numbers out for people."""
+    """Return the table of all nodes."""
     table = Table(title=f"swarm in {data_dir}", title_justify="left")
     for column in ("node", "state"):
         table.add_column(column, no_wrap=True)
-    for column in ("round", "start", "reward", "others", "sent", "heard", "peers"):
+    for column in ("round", "start", "reward", "external", "sent", "received", "peers"):
         table.add_column(column, justify="right", no_wrap=True)
     table.caption = (
         "In the whole run: round; start and reward: mean reward on own fresh tasks in the first "
-        "and latest 20 rounds; others: groups of other nodes trained on. Since this start: groups "
-        "sent and heard, peers connected."
+        "and latest 20 rounds; external: groups of other nodes trained on. Since this start: "
+        "groups sent and received, peers connected."
     )
     table.caption_justify = "left"
     for row in (member.row() for member in members):
@@ -88,7 +88,7 @@ def members_table(members: Sequence[ChildNode], data_dir: Path) -> Table:
 
 
 def progress_line(members: Sequence[ChildNode]) -> str:
-    """Say in one line how far each is."""
+    """Return the progress of all nodes in one line."""
     rows = [member.row() for member in members]
     return "  ".join(
         f"{row.name} round {row.round} reward {number(row.reward_local)}" for row in rows

@@ -1,4 +1,4 @@
-"""`shoal swarm`: a bootstrap and N nodes on this machine, with a live table of who learns what.
+"""`shoal swarm`: a bootstrap and N nodes on this machine, with a live table.
 
 bootstrap process ─address─▶ node processes ─their sockets─▶ table, every second
 """
@@ -63,12 +63,12 @@ def run(given: ParsedFlags) -> int:
 
 
 def _check_run(settings: Settings, origins: Mapping[str, str]) -> None:
-    """Refuse another swarm than the folder's before a process starts. Raises RunMismatchError."""
+    """Refuse a swarm other than the folder's before a process starts. Raises RunMismatchError."""
     own = bootstrap_settings(settings, settings.swarm_key)
     if own.data_dir.is_dir():
         try:
             identity = load_or_create_identity(own.data_dir / IDENTITY_FILE)
-        except IdentityError:  # the bootstrap peer says so
+        except IdentityError:  # the bootstrap peer reports it
             return
         check_run(own, origins, identity.peer_id)
 
@@ -106,7 +106,7 @@ class _Swarm:
         self._stop.set()
 
     def say_page(self, url: str) -> None:
-        """Say where the page is: above the table, where there is one."""
+        """Print the page's address, above the table if there is one."""
         if self._settings.json_output:
             say_json({"event": "page", "url": url})
         else:
@@ -145,7 +145,7 @@ class _Swarm:
         return process
 
     async def _watch(self) -> None:
-        """Poll and show until every node has finished, or until told to stop."""
+        """Poll and print until every node has finished, or until `stop` is called."""
         live = None
         if self._console.is_terminal and not self._settings.json_output:
             live = Live(self._table(), console=self._console, auto_refresh=False, transient=True)
@@ -174,7 +174,7 @@ class _Swarm:
         return all(member.finished for member in alive)
 
     async def _of_each(self, call: Callable[[ChildNode], None]) -> None:
-        """Make a call that blocks for every node at once."""
+        """Make a blocking call for all nodes at once."""
         async with trio.open_nursery() as nursery:
             for member in self._members:
                 nursery.start_soon(trio.to_thread.run_sync, call, member)
@@ -193,7 +193,7 @@ class _Swarm:
         say_json({"event": name, "schema_version": 1, "nodes": rows})
 
     def _raise_if_one_failed(self) -> None:
-        """Raise PeerEndedError where a node ended by itself."""
+        """Raise PeerEndedError if a node ended by itself."""
         for member in self._members:
             if code := member.process.exit_code:
                 why = f"{member.name} ended with code {code}: {member.process.why_ended}"

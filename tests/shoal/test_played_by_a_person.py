@@ -68,7 +68,7 @@ def test_a_game_is_asked_turn_by_turn(
     ]
     assert told["rewards"] == [1.0, 0.5, 0.0]
     assert printed.err.count("say a") == 4 and printed.err.count("0 left") == 2
-    assert "the game ends unfinished" in printed.err
+    assert "game left unfinished" in printed.err
     row = node.view("rollouts", limit=1)["rollouts"][0]
     finished = [one["finish_reason"] for one in row["completions"]]
     assert finished == ["stop", "stop", "length"]
