@@ -130,7 +130,7 @@ class Traffic:
         OutboundQueue.push = counted_push  # type: ignore[method-assign]
 
     def _count_requests(self) -> None:
-        ask = Libp2pHost._ask
+        ask = Libp2pHost._request
 
         @functools.wraps(ask)
         async def counted_ask(
@@ -140,7 +140,7 @@ class Traffic:
             self.by_kind[protocol] += len(payload) + len(answer)
             return answer
 
-        Libp2pHost._ask = counted_ask  # type: ignore[method-assign]
+        Libp2pHost._request = counted_ask  # type: ignore[method-assign]
 
     def _count_pipes(self) -> None:
         """After the handshake a connection reads and writes its socket itself."""

@@ -19,7 +19,7 @@ from shoal_p2p.data_dir import remembered_listen, sibling_addresses, write_addre
 from shoal_p2p.disk import Disk, KeptFile
 from shoal_p2p.gossip.sequence_numbers import SequenceNumbers
 from shoal_p2p.intake.ledger import PublisherLedger
-from shoal_p2p.net.address import listen_where_reached, parse_peer_address
+from shoal_p2p.net.address import default_listen_addresses, parse_peer_address
 from shoal_p2p.net.announced import parse_announced
 from shoal_p2p.net.host import HostSettings
 from shoal_p2p.net.identity import Identity
@@ -267,7 +267,7 @@ def _is_any_of(topics: tuple[str, ...], own: str) -> bool:
 def _host_settings(settings: Settings, swarm_key: bytes | None) -> HostSettings:
     return HostSettings(
         listen=remembered_listen(
-            listen_where_reached(settings.listen, DEFAULT_LISTEN), settings.data_dir
+            default_listen_addresses(settings.listen, DEFAULT_LISTEN), settings.data_dir
         ),
         announce=tuple(map(parse_announced, settings.announce)),
         swarm=SwarmSettings(

@@ -26,11 +26,11 @@ from shoal_p2p.intake.validation import (
     open_payload,
 )
 from shoal_p2p.net.address import (
+    decode_addresses,
     dialable,
     parse_peer_address,
     parse_peer_id,
     parse_transport,
-    texts_of,
 )
 from shoal_p2p.net.identify import _printable
 from shoal_p2p.net.identity import identity_from_seed
@@ -199,7 +199,7 @@ def _frames(raw: bytes) -> None:
 
 
 def _identify(raw: bytes) -> None:
-    dialable(texts_of([raw, raw[1:]]))
+    dialable(decode_addresses([raw, raw[1:]]))
     _printable(raw.decode("utf-8", "replace"))
 
 

@@ -32,11 +32,11 @@ def filled(kind: Any, value: Any) -> dict[str, Any]:
     return made
 
 
-def texts_of(value: Any) -> list[str]:
+def decode_addresses(value: Any) -> list[str]:
     if isinstance(value, dict):
-        return [one for key, part in value.items() for one in (key, *texts_of(part))]
+        return [one for key, part in value.items() for one in (key, *decode_addresses(part))]
     if isinstance(value, list):
-        return [one for part in value for one in texts_of(part)]
+        return [one for part in value for one in decode_addresses(part)]
     return [value] if isinstance(value, str) else []
 
 
@@ -44,7 +44,7 @@ def texts_of(value: Any) -> list[str]:
 @given(value=VALUES)
 def test_nothing_acts_in_any_answer(view: str, value: Any) -> None:
     shown = to_json(read(VIEWS[view], filled(VIEWS[view], value)))
-    assert all(acting_in(text) <= {"\n"} for text in texts_of(shown))
+    assert all(acting_in(text) <= {"\n"} for text in decode_addresses(shown))
     json.dumps(shown, allow_nan=False).encode("ascii")
 
 

@@ -100,14 +100,14 @@ def test_it_sends_what_whole_nodes_send(
     Whole nodes also ask for what they may have missed, so the bytes of requests are left out.
     """
     asked: list[int] = []
-    ask = SimulatedHost._ask
+    ask = SimulatedHost._request
 
     async def counted(host: SimulatedHost, peer: PeerId, *what: Any) -> bytes:
         answer = await ask(host, peer, *what)
         asked.append(len(what[1]) + len(answer))
         return answer
 
-    monkeypatch.setattr(SimulatedHost, "_ask", counted)
+    monkeypatch.setattr(SimulatedHost, "_request", counted)
     found: list[tuple[float, ...]] = []
     data_bytes: list[int] = []
 

@@ -10,7 +10,7 @@ import trio
 
 from shoal_p2p.net.announced import AnnouncedAddresses
 from shoal_p2p.net.connections import ConnectionInfo, Direction
-from shoal_p2p.net.refusals import KnockFailedError
+from shoal_p2p.net.refusals import PunchFailedError
 from shoal_p2p.net.streams import Stream
 from shoal_wire.types import PeerId
 from tests.support.doubles.host import FakeHost
@@ -55,10 +55,10 @@ class RoutedHost(FakeHost):
         return mine
 
     async def punch_dial(self, address: str, peer_id: PeerId, *, as_client: bool) -> None:
-        """Connect if `opens` allows it. Raises KnockFailedError."""
+        """Connect if `opens` allows it. Raises PunchFailedError."""
         self.knocks.append((trio.current_time(), address, as_client))
         if not self.opens(len(self.knocks), address):
             await trio.sleep(0.01)
-            raise KnockFailedError("refused")
+            raise PunchFailedError("refused")
         self.peers[peer_id].address = address
         self.peers[peer_id].direction = Direction.OUT if as_client else Direction.IN

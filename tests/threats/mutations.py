@@ -6,7 +6,7 @@ makes of them:
     threat Half-opens a connection
     defence a ping has a deadline
 
-    test tests/p2p/net/test_host.py::test_half_open_peer_is_cut
+    test tests/p2p/net/test_host.py::test_a_half_open_connection_is_closed
     # a peer's silence is not noticed
     in shoal_p2p.net.yamux:KeepaliveYamux._ping
     - not pong.is_set() and self._last_heard < asked

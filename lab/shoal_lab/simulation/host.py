@@ -175,7 +175,7 @@ class SimulatedHost(Host):
         """Return the address at which a connected peer listens: no router is between."""
         return next(iter(self.peer_addresses(peer_id)), "")
 
-    def note_reached(self, peer_id: PeerId, addresses: Sequence[str]) -> None:
+    def add_verified_addresses(self, peer_id: PeerId, addresses: Sequence[str]) -> None:
         """Do nothing: where a peer listens is known."""
 
     def observed_address(self, peer_id: PeerId) -> str:
@@ -186,7 +186,7 @@ class SimulatedHost(Host):
         """Return the network that `peer_id` shares with others: each has its own here."""
         return str(peer_id) if peer_id in self._peers else ""
 
-    async def _reach(self, target: PeerAddress) -> None:
+    async def _dial(self, target: PeerAddress) -> None:
         """Connect, after three trips, if `target` and this host will have it."""
         peer_id = target.peer_id
         await trio.sleep(3 * self._network.latency(self.peer_id, peer_id))
@@ -202,7 +202,7 @@ class SimulatedHost(Host):
         ):
             raise DialError(f"cannot connect to {target}: refused")
         if peer_id not in self._peers and not (self.has_room and host.offers_room()):
-            raise DialError(f"cannot connect to {target}: no room", is_cut_off=self.has_room)
+            raise DialError(f"cannot connect to {target}: no room", is_closed_early=self.has_room)
         self._network.connect(self.peer_id, peer_id)
 
     async def disconnect(self, peer_id: PeerId) -> None:
@@ -254,8 +254,8 @@ class SimulatedHost(Host):
         )
 
     @contextmanager
-    def _answers_within(self, timeout: float, peer_id: PeerId, what: str) -> Iterator[None]:
-        with super()._answers_within(timeout, peer_id, what):
+    def _deadline(self, timeout: float, peer_id: PeerId, what: str) -> Iterator[None]:
+        with super()._deadline(timeout, peer_id, what):
             waiting = self._peers[peer_id].waiting
             with trio.CancelScope() as scope:
                 waiting[scope] = None
@@ -266,7 +266,7 @@ class SimulatedHost(Host):
                     del waiting[scope]
             raise RequestError(RequestFailure.RESET, peer_id)  # the connection has ended
 
-    async def _round_trip(self, peer_id: PeerId) -> float:
+    async def _ping(self, peer_id: PeerId) -> float:
         return 2000 * await self._travel(peer_id, 2)
 
     async def _travel(self, peer_id: PeerId, trips: int) -> float:
@@ -277,7 +277,7 @@ class SimulatedHost(Host):
             await trio.sleep_forever()
         return trip
 
-    async def _ask(
+    async def _request(
         self, peer_id: PeerId, protocol_id: str, payload: bytes, max_response_bytes: int
     ) -> bytes:
         """Ask; the network calls when the question is there and when the answer is back, so that
@@ -329,7 +329,7 @@ class SimulatedHost(Host):
             latency_s = self._network.latency(self.peer_id, peer_id)
             self._peers[peer_id] = SimulatedLink(direction, self._network.time(), latency_s)
             self._sorted = None
-            self._tell(self._connected, peer_id)
+            self._notify(self._connected, peer_id)
 
     def on_disconnected(self, peer_id: PeerId) -> None:
         """Lose a connection."""
@@ -338,4 +338,4 @@ class SimulatedHost(Host):
             for scope in connection.waiting:
                 scope.cancel()
             self._sorted = None
-            self._tell(self._disconnected, peer_id)
+            self._notify(self._disconnected, peer_id)

@@ -45,7 +45,7 @@ class SimulatedServer:
     def __post_init__(self) -> None:
         limits = self.limits
         self._seats = RequestSlots(
-            max_seats=limits.max_concurrent, max_of_peer=limits.max_concurrent_per_peer
+            max_slots=limits.max_concurrent, max_per_peer=limits.max_concurrent_per_peer
         )
 
     async def serve(self, call: PendingRequest) -> None:
@@ -62,7 +62,7 @@ class SimulatedServer:
     async def _answer(self, asker: PeerId, request: bytes) -> bytes | None:
         if len(request) > self.max_request_bytes:
             return None
-        seat = self._seats.take(asker, asker)
+        seat = self._seats.acquire(asker, asker)
         if seat is None:
             return None
         self._seats.set_busy(seat, is_busy=True)  # here nobody is slow to send or to read
@@ -72,5 +72,5 @@ class SimulatedServer:
         except Exception:
             logger.debug("a handler failed", exc_info=True)
         finally:
-            self._seats.leave(seat)
+            self._seats.release(seat)
         return None

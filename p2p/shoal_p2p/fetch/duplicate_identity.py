@@ -15,7 +15,7 @@ import math
 
 from shoal_base.bounded import FEW
 from shoal_p2p.fetch.client import RolloutClient
-from shoal_p2p.net.access import OWN_KEY, TWO_WITH_ONE_KEY
+from shoal_p2p.net.access import DUPLICATE_KEY_CAUSE, DUPLICATE_KEY_REMEDY
 from shoal_p2p.store.store import Store
 from shoal_wire.codec import PayloadError, decode_batch
 from shoal_wire.digests import batch_id as id_of_envelope
@@ -87,8 +87,8 @@ class DuplicateIdentityCheck:
                 log.error(
                     "another node uses this identity, or this one's node.db was lost: peers have "
                     "batches signed with its key that it did not publish. It happens where %s; %s",
-                    TWO_WITH_ONE_KEY,
-                    OWN_KEY,
+                    DUPLICATE_KEY_CAUSE,
+                    DUPLICATE_KEY_REMEDY,
                 )
 
 

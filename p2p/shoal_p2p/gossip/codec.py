@@ -13,7 +13,7 @@ from shoal_p2p.gossip.settings import GossipLimits
 from shoal_p2p.net.address import peer_id_of_bytes
 from shoal_p2p.net.identity import public_key_from_id_bytes
 from shoal_p2p.net.pubsub_pb import rpc_pb2
-from shoal_p2p.net.streams import FRAMES_A_TURN, framed
+from shoal_p2p.net.streams import FRAMES_PER_TURN, add_length_prefix
 from shoal_wire.types import PeerId
 
 MAX_RPC_BYTES = 1024 * 1024
@@ -24,7 +24,7 @@ _MAX_ENTRIES = SPAM_ENTRIES + 1
 
 def encode_frame(rpc: rpc_pb2.RPC) -> bytes:
     """Return `rpc` as a frame: a varint length and the message."""
-    return framed(rpc.SerializeToString())
+    return add_length_prefix(rpc.SerializeToString())
 
 
 def encode(rpc: Rpc) -> bytes:
@@ -90,9 +90,9 @@ def decode(raw: bytes, limits: GossipLimits) -> Iterator[Rpc]:
         num_bytes=len(raw),
         num_skipped=len(rpc.publish) - len(taken),
     )
-    while len(taken) > FRAMES_A_TURN:
-        yield part._replace(messages=[to_message(each) for each in taken[:FRAMES_A_TURN]])
-        part, taken = Rpc(), taken[FRAMES_A_TURN:]
+    while len(taken) > FRAMES_PER_TURN:
+        yield part._replace(messages=[to_message(each) for each in taken[:FRAMES_PER_TURN]])
+        part, taken = Rpc(), taken[FRAMES_PER_TURN:]
     part = part._replace(messages=[to_message(each) for each in taken])
     yield part._replace(**_control(rpc.control)) if rpc.HasField("control") else part
 

@@ -38,14 +38,14 @@ from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.net.address import bytes_of_peer_id
 from shoal_p2p.net.host import Libp2pHost
 from shoal_p2p.net.inbound_gate import prefix_of
-from shoal_p2p.net.layers import remote_end
+from shoal_p2p.net.layers import remote_endpoint
 from shoal_p2p.net.streams import (
     AnyStreamError,
     FrameReader,
     MalformedFrameError,
     Stream,
-    below,
     log_failure,
+    muxed_stream,
     reset_stream,
     wait_for_end,
 )
@@ -172,7 +172,7 @@ class Libp2pGossip(MeshGossip):
         """Read one inbound stream to its end. Raises only cancellation."""
         previous = self._inbound.get(peer)
         self._inbound[peer] = stream
-        self._mesh.on_reading(peer, prefix_of(remote_end(stream)[0]))
+        self._mesh.on_reading(peer, prefix_of(remote_endpoint(stream)[0]))
         if previous is not None:
             await reset_stream(previous)
         try:
@@ -194,7 +194,7 @@ class Libp2pGossip(MeshGossip):
             await reset_stream(stream)
 
     async def _read_all(self, stream: Stream, peer: PeerId) -> None:
-        frames = FrameReader(below(stream), MAX_RPC_BYTES)
+        frames = FrameReader(muxed_stream(stream), MAX_RPC_BYTES)
         slots = trio.Semaphore(self._limits.max_validating_per_peer)
         while True:
             await self._pause_reading(peer)
@@ -304,7 +304,7 @@ class Libp2pGossip(MeshGossip):
         try:
             while frames := await queue.pop(MAX_BODY_BYTES):
                 with trio.fail_after(self._limits.write_deadline_s):
-                    await below(stream).write(b"".join(frames))
+                    await muxed_stream(stream).write(b"".join(frames))
         except Exception as error:  # noqa: BLE001 - a broken stream may raise anything
             log_failure("sending to", peer, error)
             if len(queue) or len(frames) > 1:
@@ -314,7 +314,7 @@ class Libp2pGossip(MeshGossip):
 
 def _write_now(stream: Stream, frame: bytes) -> bool:
     try:
-        return below(stream).write_now(frame)
+        return muxed_stream(stream).write_now(frame)
     except AnyStreamError:  # the writer task gets the same error and closes the connection
         return False
 

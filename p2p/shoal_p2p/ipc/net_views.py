@@ -31,7 +31,7 @@ from shoal_p2p.ipc.checks.seen import Seen
 from shoal_p2p.ipc.checks.swarm import FULL_DO
 from shoal_p2p.ipc.doctor import diagnose
 from shoal_p2p.ipc.join_addresses import join_addresses
-from shoal_p2p.net.address import has_other_network, is_circuit, parse_peer_address
+from shoal_p2p.net.address import has_non_loopback_address, is_circuit, parse_peer_address
 from shoal_p2p.net.host import DialError, RequestError
 from shoal_p2p.net.swarm_key import SwarmKeyError, key_of_settings
 from shoal_p2p.peers.outside import ReachabilityReport, ask_outside, tcp_ports
@@ -95,7 +95,7 @@ class NetViews:
         settings = member.peer.settings
         return Facts(
             listen_addresses=tuple(_transport(address) for address in listens),
-            has_network=has_other_network(),
+            has_network=has_non_loopback_address(),
             reach=self._reach(),
             full=self._full(),
             key=await member.peer.parts.in_thread(self._key),
@@ -161,9 +161,9 @@ class NetViews:
             await host.dial(address, timeout=_DIAL_SECONDS)
             latency_ms = round(await host.ping(peer_id, timeout=_DIAL_SECONDS), 3)
         except DialError as failure:
-            bar = failure.bar
-            error, mends = (bar.says, bar.do) if bar else (str(failure), "")
-            if failure.is_cut_off:
+            denial = failure.denial
+            error, mends = (denial.message, denial.remedy) if denial else (str(failure), "")
+            if failure.is_closed_early:
                 mends = FULL_DO
         except RequestError as failure:
             error = str(failure)

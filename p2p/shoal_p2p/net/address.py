@@ -1,7 +1,7 @@
-"""Multiaddresses as this software uses them: ``/ip4|ip6|dns…/…/tcp/…/p2p/ID``, as strings.
+"""Multiaddresses as shoal uses them: ``/ip4|ip6|dns…/…/tcp/…/p2p/ID``, as strings.
 
-Everything above the adapter passes addresses around as text; this file is where text becomes
-py-multiaddr's and libp2p's types, and where a bad address becomes one clear line.
+The packages above pass addresses as text. This module converts between text and the types of
+py-multiaddr and libp2p, and turns a bad address into a one-line error.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _ANY = ("/ip4/0.0.0.0", "/ip6/::")
 
 _HOST_PROTOCOLS = ("ip4", "ip6", "dns4", "dns6", "dns", "dnsaddr")
 MAX_ADDRESS_CHARS = 512
-"""Bound on addresses and peer ids in text. What is parsed of them is cached, since lists repeat
-the same ones."""
-_SLOW_WEBSOCKET = "WebSocket is not supported: half as fast as TCP, and it cannot be cut off"
-_SLOW_QUIC = "QUIC is not supported: a thirtieth of TCP's speed in this libp2p"
+"""Limit on the length of addresses and peer ids as text. Parsed ones are cached, since peer lists
+repeat them."""
+_SLOW_WEBSOCKET = "WebSocket is not supported: half as fast as TCP, and it cannot be aborted"
+_SLOW_QUIC = "QUIC is not supported: py-libp2p reaches a thirtieth of TCP's speed with it"
 _UNSUPPORTED = {
     "ws": _SLOW_WEBSOCKET,
     "wss": _SLOW_WEBSOCKET,
@@ -39,7 +39,7 @@ _UNSUPPORTED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerAddress:
-    """One way to reach one peer."""
+    """One address of one peer."""
 
     peer_id: PeerId
     transport: str
@@ -53,7 +53,7 @@ def parse_peer_address(text: str) -> PeerAddress:
     """Parse a full multiaddress.
 
     Raises:
-        ValueError: one line that says what is wrong, the missing ``/p2p/ID`` above all.
+        ValueError: `text` is malformed, for example lacks ``/p2p/ID``. One line.
     """
     transport, separator, peer = text.rpartition("/p2p/")
     if not separator or not peer:
@@ -70,16 +70,16 @@ def parse_transport(text: str) -> str:
     """Return `text` in canonical form.
 
     Raises:
-        ValueError: not a TCP address that this software can listen on or dial.
+        ValueError: `text` is not a TCP address that shoal can listen on or dial.
     """
     if len(text) > MAX_ADDRESS_CHARS:
         raise ValueError("the multiaddress is too long")
     return _canonical(text)
 
 
-def texts_of(told: Iterable[bytes]) -> Iterator[str]:
-    """Yield the text of each binary multiaddress among the first few that a stranger named."""
-    for raw in islice(told, 4 * MAX_ADDRS_PER_PEER):
+def decode_addresses(addresses: Iterable[bytes]) -> Iterator[str]:
+    """Yield the text of each valid binary multiaddress among the first few of an untrusted list."""
+    for raw in islice(addresses, 4 * MAX_ADDRS_PER_PEER):
         try:
             text = str(Multiaddr(bytes(raw)))
         except Exception:  # noqa: BLE001 - py-multiaddr raises any type on hostile bytes
@@ -88,21 +88,20 @@ def texts_of(told: Iterable[bytes]) -> Iterator[str]:
 
 
 def dialable(
-    told: Iterable[str],
-    may_tell: Callable[[str], bool] = lambda _transport: True,
+    addresses: Iterable[str],
+    is_allowed: Callable[[str], bool] = lambda _transport: True,
     *,
     most: int = MAX_ADDRS_PER_PEER,
 ) -> tuple[str, ...]:
-    """Return the first transport addresses among those told that name a host and that their
-    speaker may tell of, in canonical form, each once.
-    """
+    """Return at most `most` distinct transport addresses that name a host and that `is_allowed`
+    accepts, in canonical form."""
     found: list[str] = []
-    for text in islice(told, 4 * MAX_ADDRS_PER_PEER):
+    for text in islice(addresses, 4 * MAX_ADDRS_PER_PEER):
         try:
             address = parse_transport(text)
         except ValueError:
             continue
-        if not is_unspecified(address) and address not in found and may_tell(address):
+        if not is_unspecified(address) and address not in found and is_allowed(address):
             found.append(address)
     return tuple(found[:most])
 
@@ -136,7 +135,7 @@ def _check_relay(text: str, address: Multiaddr) -> None:
 
 
 def is_circuit(address: str) -> bool:
-    """True for an address through a relay, with or without a peer id at its end."""
+    """Return whether an address leads through a relay, with or without a peer id at its end."""
     return "/p2p-circuit" in address
 
 
@@ -160,9 +159,9 @@ def _peer_id(text: str) -> PeerId:
 
 
 def _why_not(text: str, error: Exception) -> str:
-    """Return what is wrong with a peer id, where more can be said than that it is none."""
+    """Return what is wrong with a peer id, if that is known."""
     if "…" in text or "..." in text:
-        return ": it is cut short; a whole one is printed by the peer as it starts"
+        return ": it is abbreviated; the peer prints its whole id when it starts"
     return f": {error}" if text.isascii() else ""
 
 
@@ -173,7 +172,7 @@ def to_libp2p_id(peer_id: PeerId) -> ID:
 
 
 def bytes_of_peer_id(peer_id: PeerId) -> bytes:
-    """Return the bytes that `peer_id` is the base58 of."""
+    """Return the binary form of `peer_id`."""
     return to_libp2p_id(peer_id).to_bytes()
 
 
@@ -185,12 +184,12 @@ def from_libp2p_id(peer_id: ID) -> PeerId:
 
 @lru_cache(maxsize=MANY)
 def peer_id_of_bytes(raw: bytes) -> PeerId:
-    """Return the base58 text of a peer id of at most some hundred bytes, which is cached."""
+    """Return the base58 text of a binary peer id of at most a few hundred bytes. Cached."""
     return PeerId(ID(raw).to_base58())
 
 
 def host_and_port(transport: str) -> tuple[str, int]:
-    """Return host and port of a canonical transport address: of the relay, if it is a circuit."""
+    """Return host and port of a canonical transport address; for a circuit, those of the relay."""
     if is_circuit(transport):
         transport = transport.partition("/p2p/")[0]
     _, _, host, _, port = transport.split("/")
@@ -198,21 +197,22 @@ def host_and_port(transport: str) -> tuple[str, int]:
 
 
 def is_unspecified(transport: str) -> bool:
-    """True for 0.0.0.0 and ::, which say where to listen but not where to dial."""
+    """Return whether the host is 0.0.0.0 or ::, which can be listened on but not dialled."""
     host, _ = host_and_port(transport)
     return host in ("0.0.0.0", "::")
 
 
-def has_other_network() -> bool:
-    """True if this machine has an address beside loopback's."""
+def has_non_loopback_address() -> bool:
+    """Return whether this machine has an address other than loopback."""
     own = [a for any_host in _ANY for a in expand_unspecified(f"{any_host}/tcp/0")]
     return any(not ipaddress.ip_address(host_and_port(address)[0]).is_loopback for address in own)
 
 
-def listen_where_reached(listen: Sequence[str], default: str) -> tuple[str, ...]:
-    """Return where to listen: by default also on IPv6 where this machine has no other network.
+def default_listen_addresses(listen: Sequence[str], default: str) -> tuple[str, ...]:
+    """Return the addresses to listen on: IPv6 is added by default if this machine has no IPv4
+    network.
 
-    Not elsewhere: a port of each family is announced, and half of them would be dialled in vain.
+    Otherwise a port of each family would be announced, and half of them dialled in vain.
     """
     if tuple(listen) != (default,):
         return tuple(listen)
@@ -225,7 +225,7 @@ def listen_where_reached(listen: Sequence[str], default: str) -> tuple[str, ...]
 
 
 def expand_unspecified(transport: str) -> list[str]:
-    """Replace 0.0.0.0 or :: by the machine's addresses of that family, loopback last."""
+    """Replace 0.0.0.0 or :: with the machine's addresses of that family, loopback last."""
     if not is_unspecified(transport):
         return [transport]
     host, port = host_and_port(transport)

@@ -1,8 +1,8 @@
-"""Addresses at which a peer can be dialled, as it tells others. Pure but for the interfaces.
+"""The addresses that a host announces to peers. Pure except for listing the interfaces.
 
-what the user says ─ none ─▶ the interfaces' addresses, and what a router forwards here
+configured by the user ─ none ─▶ interface addresses, and ports that a router forwards
         │                                        │
-        └──────────────── or ────────────────────┴─▶ + those through relays
+        └──────────────── or ────────────────────┴─▶ + addresses through relays
 """
 
 from __future__ import annotations
@@ -11,48 +11,49 @@ from collections.abc import Iterable
 
 from shoal_p2p.net.address import expand_unspecified, host_and_port, is_circuit, parse_transport
 from shoal_p2p.net.inbound_gate import ip_of
-from shoal_p2p.net.private_networks import NOWHERE, private_network_of
+from shoal_p2p.net.private_networks import UNROUTABLE, private_network_of
 
 
 def parse_announced(text: str) -> str:
-    """Return the transport address that a user wants told to others, in canonical form.
+    """Return a transport address that the user wants announced, in canonical form.
 
     Raises:
-        ValueError: nobody could dial it; one line.
+        ValueError: no peer could dial it. One line.
     """
     if "/p2p/" in text:
-        raise ValueError(f"{text!r} is announced without a peer id: end it at the port")
+        raise ValueError(f"{text!r} must be announced without a peer id: end it at the port")
     address = parse_transport(text)
     host, port = host_and_port(address)
-    is_place = ip_of(host) is None or private_network_of(host) != NOWHERE
-    if not port or not is_place or is_circuit(address):
+    is_routable = ip_of(host) is None or private_network_of(host) != UNROUTABLE
+    if not port or not is_routable or is_circuit(address):
         raise ValueError(
-            f"{text!r} is not where others could connect: say the address and port that they see, "
+            f"{text!r} cannot be dialled by peers: give the address and port that they see, "
             "e.g. /ip4/203.0.113.7/tcp/4001 or /dns4/host.example/tcp/4001"
         )
     return address
 
 
 class AnnouncedAddresses:
-    """The addresses of one host; all are transport addresses."""
+    """The transport addresses that one host announces."""
 
-    def __init__(self, given: tuple[str, ...] = ()) -> None:
-        """`given` by the user take the place of what the machine knows of itself."""
-        self.given = given
+    def __init__(self, configured: tuple[str, ...] = ()) -> None:
+        """Addresses `configured` by the user replace those of the machine."""
+        self.configured = configured
         self.forwarded: tuple[str, ...] = ()
-        """Ports of a router that lead here, tried from outside."""
+        """Ports of a router that lead here, verified from outside."""
         self.relayed: tuple[str, ...] = ()
-        """Addresses through relays that hold a place."""
+        """Addresses through relays with a reservation."""
 
-    def beside(self, listening: Iterable[str]) -> tuple[str, ...]:
-        """Return what others are told by a host that listens there; none if it does nowhere."""
+    def to_announce(self, listening: Iterable[str]) -> tuple[str, ...]:
+        """Return the addresses to announce for a host that listens on `listening`; empty if it does
+        not."""
         listening = tuple(listening)
         if not listening:
             return ()
-        direct = self.given or (*interfaces_of(listening), *self.forwarded)
+        direct = self.configured or (*interface_addresses(listening), *self.forwarded)
         return tuple(dict.fromkeys((*direct, *self.relayed)))
 
 
-def interfaces_of(listening: Iterable[str]) -> tuple[str, ...]:
-    """Return the addresses listened on, interfaces spelled out."""
+def interface_addresses(listening: Iterable[str]) -> tuple[str, ...]:
+    """Return the listening addresses, with unspecified hosts expanded to the interfaces."""
     return tuple(dict.fromkeys(a for address in listening for a in expand_unspecified(address)))

@@ -1,11 +1,11 @@
-"""Noise over a connection, by the bufferful.
+"""A Noise channel over a connection, read and written in bulk.
 
-py-libp2p 0.8.1 reads each message of noise by two reads, of its length and of the rest, through
-three layers with a lock each. Here whatever has come is read at once and every whole message in it
-opened:
+py-libp2p 0.8.1 reads each Noise message by two reads, of its length and of the rest, through three
+layers with a lock each. Here all available bytes are read at once, and every complete message in
+them is decrypted:
 
-    pipe ─▶ up to a piece of bytes ─▶ whole messages, opened ─▶ receive()
-    begin(), finish() ─▶ sealed ─▶ pipe
+    pipe ─▶ up to PIECE_BYTES ─▶ complete messages, decrypted ─▶ receive()
+    start_send(), flush() ─▶ encrypted ─▶ pipe
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shoal_p2p.net.traffic import Traffic
 
 
 class Channel(SecureSession):
-    """A connection after its handshake. Holds at most one piece and one message of noise."""
+    """A secured connection after its handshake. Buffers at most one piece and one Noise message."""
 
     def __init__(self, session: SecureSession, pipe: SocketPipe | StreamPipe) -> None:
         super().__init__(
@@ -45,67 +45,69 @@ class Channel(SecureSession):
         self._noise = session.conn.noise_state
         self._pipe = pipe
         self.traffic = Traffic()
-        """Encrypted bytes of this connection alone, also where it goes through a relay."""
-        self._sealed = bytearray()
-        """The begin of a message of which the rest is to come."""
-        self._opened = b""
-        """Decrypted bytes that `read` has left."""
+        """Encrypted bytes of this connection, also if it is relayed."""
+        self._ciphertext = bytearray()
+        """The beginning of a message that is incomplete."""
+        self._plaintext = b""
+        """Decrypted bytes that `read` has not returned yet."""
 
     async def receive(self) -> bytes:
-        """Return what has come and is authentic, and wait for it; none at the end.
+        """Wait for data and return what is available and authentic; empty at the end.
 
         Raises:
-            IOException, NoiseInvalidMessage: the connection is of no use any more.
+            IOException, NoiseInvalidMessage: the connection is unusable.
         """
-        found, self._opened = self._opened, b""
+        found, self._plaintext = self._plaintext, b""
         while not found:
             data = await self._pipe.receive()
             if not data:
                 return b""
             self.traffic.bytes_in += len(data)
-            found = self._open(data)
+            found = self._decrypt(data)
         return found
 
-    def _open(self, data: bytes) -> bytes:
-        sealed = self._sealed
-        sealed += data
-        opened: list[bytes] = []
+    def _decrypt(self, data: bytes) -> bytes:
+        ciphertext = self._ciphertext
+        ciphertext += data
+        plaintexts: list[bytes] = []
         start = 0
-        with memoryview(sealed) as view:
-            while len(sealed) - start >= SIZE_NOISE_MESSAGE_LEN:
+        with memoryview(ciphertext) as view:
+            while len(ciphertext) - start >= SIZE_NOISE_MESSAGE_LEN:
                 body = start + SIZE_NOISE_MESSAGE_LEN
                 end = body + int.from_bytes(view[start:body], "big")
-                if end > len(sealed):
+                if end > len(ciphertext):
                     break
-                opened.append(self._noise.decrypt(bytes(view[body:end])))
+                plaintexts.append(self._noise.decrypt(bytes(view[body:end])))
                 start = end
-        del sealed[:start]
-        return opened[0] if len(opened) == 1 else b"".join(opened)
+        del ciphertext[:start]
+        return plaintexts[0] if len(plaintexts) == 1 else b"".join(plaintexts)
 
-    def begin(self, data: bytes) -> bool:
-        """Seal `data` and send what goes at once; True if that was all, else `finish` it.
+    def start_send(self, data: bytes) -> bool:
+        """Encrypt `data` and send as much as possible without waiting. If this returns False,
+        `flush` must send the rest.
 
         Raises:
-            ConnectionClosedError: the connection is gone, or broken in the middle of a message.
+            ConnectionClosedError: the connection is gone, or broken inside a message.
         """
-        sealed: list[bytes] = []
+        ciphertext: list[bytes] = []
         for start in range(0, len(data), MAX_PLAINTEXT_LENGTH):
             message = self._noise.encrypt(bytes(data[start : start + MAX_PLAINTEXT_LENGTH]))
-            sealed += len(message).to_bytes(SIZE_NOISE_MESSAGE_LEN, "big"), message
-        whole = b"".join(sealed)
+            ciphertext += len(message).to_bytes(SIZE_NOISE_MESSAGE_LEN, "big"), message
+        whole = b"".join(ciphertext)
         self.traffic.bytes_out += len(whole)
-        return self._pipe.begin(whole)
+        return self._pipe.start_send(whole)
 
-    async def finish(self) -> None:
-        """Send the rest of what was begun. Cancelled, the connection is broken.
+    async def flush(self) -> None:
+        """Send the rest of the pending data. Cancellation breaks the connection.
 
         Raises:
-            IOException: it is gone.
+            IOException: the connection is gone.
         """
-        await self._pipe.finish()
+        await self._pipe.flush()
 
     async def read(self, n: int | None = None) -> bytes:
-        """Return `n` bytes, fewer at the end; what has come if it is None. Raises IOException."""
+        """Return `n` bytes, fewer at the end, or what is available if `n` is None. Raises
+        IOException."""
         found = bytearray()
         while len(found) < (1 if n is None else n):
             piece = await self.receive()
@@ -113,37 +115,37 @@ class Channel(SecureSession):
                 break
             found += piece
         if n is not None:
-            self._opened = bytes(found[n:])
+            self._plaintext = bytes(found[n:])
             del found[n:]
         if not found and n != 0:
             raise ConnectionClosedError("the peer closed the connection")
         return bytes(found)
 
     async def write(self, data: bytes) -> None:
-        """Send `data`. One task at a time. Raises IOException."""
-        if not self.begin(data):
-            await self.finish()
+        """Send `data`. Only one task may write at a time. Raises IOException."""
+        if not self.start_send(data):
+            await self.flush()
 
 
 class ChannelNoise(NoiseTransport):
-    """py-libp2p's handshake, for fewer keys, and a `Channel` after it."""
+    """py-libp2p's Noise transport with a stricter choice of keys, which yields a `Channel`."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
-        """Take what py-libp2p's takes."""
+        """Take py-libp2p's arguments."""
         super().__init__(*arguments, **named)
         self.traffic = Traffic()
-        """Sum over all its channels."""
+        """Sum over all channels."""
 
     def get_pattern(self) -> IPattern:
-        """Return a handshake."""
+        """Return a new handshake."""
         return StrictXX(self.local_peer, self.libp2p_privkey, self.noise_privkey)
 
     async def secure_inbound(self, conn: IRawConnection) -> ISecureConn:
-        """Answer a handshake. Raises what its peer's bytes deserve."""
+        """Answer a handshake. Raises for an invalid one."""
         return self._channel(await super().secure_inbound(conn), conn)
 
     async def secure_outbound(self, conn: IRawConnection, peer_id: ID) -> ISecureConn:
-        """Make a handshake with `peer_id`. Raises what its peer's bytes deserve."""
+        """Start a handshake with `peer_id`. Raises for an invalid answer."""
         return self._channel(await super().secure_outbound(conn, peer_id), conn)
 
     def _channel(self, session: ISecureConn, conn: IRawConnection) -> Channel:

@@ -1,8 +1,8 @@
-"""Connections through a relay (libp2p circuit relay v2): messages, the stream, the transport.
+"""Relayed connections (libp2p circuit relay v2): messages, the stream, the transport.
 
-py-libp2p 0.8.1's own relay keeps one circuit a peer in its books and closes it when another of
-that peer's ends, lets anybody reserve in another's name, and has no way to cut a circuit; so only
-its messages are used here.
+py-libp2p 0.8.1's own relay tracks one circuit for each peer and closes it when another circuit of
+that peer ends, lets any peer reserve in another's name, and cannot abort a circuit. So only its
+messages are used here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from libp2p.transport.exceptions import OpenConnectionError
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from shoal_base.waits import REPLY_S
-from shoal_p2p.net.address import is_circuit, parse_peer_address, texts_of
+from shoal_p2p.net.address import decode_addresses, is_circuit, parse_peer_address
 from shoal_p2p.net.streams import read_message, reset_stream, write_message
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.types import PeerId
@@ -37,21 +37,21 @@ HOP = TProtocol("/libp2p/circuit/relay/0.2.0/hop")
 STOP = TProtocol("/libp2p/circuit/relay/0.2.0/stop")
 CIRCUIT = "/p2p-circuit"
 MAX_MESSAGE_BYTES = 4096
-"""Bound that the specifications of circuit relay v2 and of DCUtR name."""
+"""Limit given by the specifications of circuit relay v2 and of DCUtR."""
 
 
 async def read_hop(stream: INetStream) -> pb.HopMessage:
-    """Read one message to or from a relay. Raises what the bytes or the stream deserve."""
+    """Read one message to or from a relay. Raises for malformed bytes or a broken stream."""
     return await read_message(stream, pb.HopMessage, MAX_MESSAGE_BYTES)
 
 
 async def read_stop(stream: INetStream) -> pb.StopMessage:
-    """Read one message between a relay and the peer that it is to connect."""
+    """Read one message between a relay and the target of a circuit."""
     return await read_message(stream, pb.StopMessage, MAX_MESSAGE_BYTES)
 
 
 def status_name(status: int) -> str:
-    """Return what a status means, for people."""
+    """Return the name of a status, for logs and errors."""
     try:
         return str(pb.Status.Name(pb.Status.ValueType(status))).lower().replace("_", " ")
     except ValueError:
@@ -59,23 +59,23 @@ def status_name(status: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reserved:
-    """A relay's answer to who asks it for a place."""
+class ReservationReply:
+    """A relay's reply to a reservation request."""
 
     seconds: float
-    """Seconds for which the place lasts, by the relay's clock less this one's."""
+    """Lifetime of the reservation: the relay's expiry time minus this machine's clock."""
     addresses: tuple[str, ...]
     """Transport addresses at which the relay claims to listen; not verified."""
 
 
 class RelayRefusedError(Exception):
-    """A relay has no place for this peer."""
+    """A relay refused a reservation."""
 
 
-async def reserve(stream: INetStream, relay: PeerId) -> Reserved:
-    """Ask a relay for a place, on a stream of `HOP` that is reset at the end.
+async def reserve(stream: INetStream, relay: PeerId) -> ReservationReply:
+    """Request a reservation on a HOP stream, which is reset at the end.
 
-    The caller holds the deadline. Raises RelayRefusedError, and what the bytes read deserve.
+    The caller sets the deadline. Raises RelayRefusedError, or what a malformed reply raises.
     """
     try:
         await write_message(stream, pb.HopMessage(type=pb.HopMessage.RESERVE))
@@ -85,14 +85,14 @@ async def reserve(stream: INetStream, relay: PeerId) -> Reserved:
     if answer.status != pb.Status.OK:
         raise RelayRefusedError(status_name(answer.status))
     said = answer.reservation
-    return Reserved(
+    return ReservationReply(
         seconds=said.expire - time.time(),
         addresses=tuple(_addresses_of(relay, said.addrs[:MAX_ADDRS_PER_PEER])),
     )
 
 
 def _addresses_of(relay: PeerId, told: Iterable[bytes]) -> Iterator[str]:
-    for text in texts_of(told):
+    for text in decode_addresses(told):
         try:
             said = parse_peer_address(text)
         except ValueError:
@@ -101,15 +101,15 @@ def _addresses_of(relay: PeerId, told: Iterable[bytes]) -> Iterator[str]:
             yield said.transport
 
 
-async def answer_relay(stream: INetStream, *, is_ours: bool) -> bool:
-    """Answer a relay that has a circuit for this peer, and return whether it is taken.
+async def accept_circuit(stream: INetStream, *, is_reserved: bool) -> bool:
+    """Answer a relay that offers a circuit, and return whether it was accepted.
 
-    It is only where `is_ours`: the relay holds a place of this peer's. Raises what the other side's
-    bytes or silence deserve.
+    It is accepted only if `is_reserved`: this peer has a reservation at that relay. Raises if the
+    relay sends malformed bytes or does not answer in time.
     """
     with trio.fail_after(REPLY_S):
         request = await read_stop(stream)
-        is_taken = is_ours and request.type == pb.StopMessage.CONNECT
+        is_taken = is_reserved and request.type == pb.StopMessage.CONNECT
         status = pb.Status.OK if is_taken else pb.Status.PERMISSION_DENIED
         await write_message(stream, pb.StopMessage(type=pb.StopMessage.STATUS, status=status))
     if not is_taken:
@@ -118,30 +118,30 @@ async def answer_relay(stream: INetStream, *, is_ours: bool) -> bool:
 
 
 class CircuitStream(ReadWriteCloser):
-    """The relayed byte stream below a connection's encryption. `watch` must run beside it."""
+    """The relayed byte stream below a connection's encryption. `watch` must run concurrently."""
 
     def __init__(self, stream: INetStream, address: str) -> None:
-        """`address` is the other end's circuit address, without its peer id."""
+        """`address` is the circuit address of the other end, without its peer id."""
         self._inner = stream
         self.address = address
-        self._cut = trio.Event()
+        self._aborted = trio.Event()
         self._reading: set[trio.CancelScope] = set()
 
     def abort(self) -> None:
-        """End the circuit at once."""
-        self._cut.set()
+        """Close the circuit at once."""
+        self._aborted.set()
         for scope in self._reading:
             scope.cancel()
 
     async def watch(self) -> None:
-        """Wait for `abort` or `close`, and give the stream back."""
-        await self._cut.wait()
+        """Wait for `abort` or `close`, then reset the stream."""
+        await self._aborted.wait()
         await reset_stream(self._inner)
 
     async def read(self, n: int | None = None) -> bytes:
         """Read at most `n` bytes; none at the end. Raises IOException."""
-        if self._cut.is_set():
-            raise IOException("the circuit was cut")
+        if self._aborted.is_set():
+            raise IOException("the circuit was aborted")
         with trio.CancelScope() as scope:
             self._reading.add(scope)
             try:
@@ -150,21 +150,21 @@ class CircuitStream(ReadWriteCloser):
                 return b""
             finally:
                 self._reading.discard(scope)
-        raise IOException("the circuit was cut")
+        raise IOException("the circuit was aborted")
 
     async def write(self, data: bytes) -> None:
         """Write `data`. Raises IOException."""
-        if self._cut.is_set():
-            raise IOException("the circuit was cut")
+        if self._aborted.is_set():
+            raise IOException("the circuit was aborted")
         await self._inner.write(data)
 
     async def close(self) -> None:
-        """End the circuit."""
+        """Close the circuit."""
         self.abort()
         await trio.lowlevel.checkpoint()
 
     def get_remote_address(self) -> tuple[str, int] | None:
-        """None: the other end has no address of its own here."""
+        """Return None: the IP address of the other end is unknown."""
         return None
 
 
@@ -174,12 +174,12 @@ class CircuitTransport(ITransport):
     def __init__(
         self, relays: Libp2pHost, wrap: Callable[[ReadWriteCloser], ReadWriteCloser]
     ) -> None:
-        """`wrap` puts a connection under the private swarm's key, if there is one."""
+        """`wrap` adds the encryption of a private swarm, if there is one."""
         self._relays = relays
         self._wrap = wrap
 
     async def dial(self, maddr: Multiaddr) -> IRawConnection:
-        """Ask the relay for a circuit. Raises OpenConnectionError."""
+        """Request a circuit from the relay. Raises OpenConnectionError."""
         relay, _, target = str(maddr).partition(f"{CIRCUIT}/p2p/")
         try:
             stream = await self._relays.open_hop(relay)
@@ -190,9 +190,9 @@ class CircuitTransport(ITransport):
                 peer = pb.PeerId(id=ID.from_base58(target).to_bytes())
                 await write_message(stream, pb.HopMessage(type=pb.HopMessage.CONNECT, peer=peer))
                 answer = await read_hop(stream)
-        except Exception as error:  # noqa: BLE001 - the relay is a stranger: no circuit
+        except Exception as error:  # noqa: BLE001 - the relay is untrusted; any error means no circuit
             await reset_stream(stream)
-            raise OpenConnectionError(f"the relay gave no usable answer: {error!r}") from None
+            raise OpenConnectionError(f"invalid reply from the relay: {error!r}") from None
         if answer.status != pb.Status.OK:
             await reset_stream(stream)
             said = status_name(answer.status)
@@ -202,17 +202,17 @@ class CircuitTransport(ITransport):
         return RawConnection(self._wrap(circuit), True)
 
     def can_dial(self, maddr: Multiaddr) -> bool:
-        """True for addresses through a relay."""
+        """Return whether an address leads through a relay."""
         return f"{CIRCUIT}/p2p/" in str(maddr)
 
     def can_listen(self, maddr: Multiaddr) -> bool:
-        """False: circuits come in on streams of the relay's connection."""
+        """Return False: circuits arrive on streams of the relay's connection."""
         return False
 
     def create_listener(self, handler_function: THandler) -> IListener:
-        """Refuse."""
-        raise NotImplementedError("a circuit is not listened on")
+        """Raise NotImplementedError."""
+        raise NotImplementedError("a circuit transport cannot listen")
 
     def protocols(self) -> list[str]:
-        """Return the address protocols that this transport is for."""
+        """Return the address protocols of this transport."""
         return ["p2p-circuit"]

@@ -1,9 +1,9 @@
-"""The table of live connections: one per peer, chosen so that both ends choose the same.
+"""The table of live connections: one for each peer, and both ends keep the same one.
 
-Two peers that dial each other at once get two connections.  Both keep the one dialled by the
-smaller peer id; of one through a relay and one that is direct, the direct one.  But a connection
-that comes long after the other is a peer that lost the old one (a restart, a cut cable), so then
-the new one wins; py-libp2p would keep using the dead one.
+Two peers that dial each other at once get two connections. Both keep the one dialled by the smaller
+peer id, and prefer a direct connection to a relayed one. But a second connection that opens much
+later means that the peer lost the old one (a restart, a broken link), so then the new one wins;
+py-libp2p would continue to use the dead one.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from multiaddr import Multiaddr  # type: ignore[import-untyped]
 from shoal_p2p.net.address import host_and_port, is_circuit
 from shoal_p2p.net.channel import Channel
 from shoal_p2p.net.circuit import CircuitStream
-from shoal_p2p.net.identify import PeerAbout
+from shoal_p2p.net.identify import IdentifyInfo
 from shoal_p2p.net.inbound_gate import prefix_of
-from shoal_p2p.net.layers import lowest_layer, remote_end, source_of
-from shoal_p2p.net.own_port import local_port
+from shoal_p2p.net.layers import lowest_layer, remote_endpoint, source_of
+from shoal_p2p.net.listen_port import local_port
 from shoal_p2p.net.traffic import Traffic
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.types import PeerId
 
 SIMULTANEOUS_S = 5.0
-"""Connections opened within this many seconds of each other are a simultaneous dial."""
+"""Connections opened within this many seconds of each other count as a simultaneous dial."""
 
 
 class Direction(StrEnum):
-    """The side that dialled."""
+    """The direction of a dial."""
 
     IN = "in"
     OUT = "out"
@@ -41,32 +41,32 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionInfo:
-    """One live connection, as the debug CLI shows it."""
+    """One live connection, as the status views show it."""
 
     peer_id: PeerId
     address: str
-    """The other end of the socket, as a transport multiaddress."""
+    """Remote address of the socket, as a transport multiaddress."""
     direction: Direction
     opened_s: float
-    """Seconds since it was opened."""
+    """Age in seconds."""
     agent: str
     """Identify's agent string; empty until identified."""
     latency_ms: float | None
     """Last ping; None before the first answer."""
     local_port: int = 0
-    """This end's port; 0 for one through a relay."""
+    """Local port; 0 for a relayed connection."""
     bytes_in: int = 0
-    """Bytes since it was opened, as `bytes_out`; 0 if not counted."""
+    """Bytes since the start of the connection, as in `bytes_out`; 0 if not counted."""
     bytes_out: int = 0
 
     @property
     def network(self) -> str | None:
-        """The network it comes from, of a circuit the relay's; None for this machine."""
+        """The remote network, or the relay's for a circuit; None for this machine."""
         return prefix_of(host_and_port(self.address)[0]) if self.address else None
 
 
 def network_of(connections: Iterable[ConnectionInfo], peer_id: PeerId) -> str | None:
-    """Return the network of `peer_id`; None without a connection, or for one of this machine."""
+    """Return the network of `peer_id`; None without a connection, or for one on this machine."""
     return next((c.network for c in connections if c.peer_id == peer_id), None)
 
 
@@ -78,19 +78,19 @@ class _LiveConnection:
     opened_at: float
     local_port: int
     source: str
-    """`seats.source_of`: the system is asked once, not for each message."""
+    """`layers.source_of`, cached to avoid a system call for each message."""
 
 
 class ConnectionTable:
-    """The live connections; decides which of two connections to one peer stays."""
+    """The live connections. Decides which of two connections to one peer is kept."""
 
     def __init__(self, own_id: PeerId) -> None:
         self._own_id = own_id
         self._entries: dict[PeerId, _LiveConnection] = {}
-        self._about: dict[PeerId, PeerAbout] = {}
+        self._identified: dict[PeerId, IdentifyInfo] = {}
 
     def has(self, peer_id: PeerId) -> bool:
-        """True while `peer_id` has a connection."""
+        """Return whether `peer_id` is connected."""
         return peer_id in self._entries
 
     def peers(self) -> frozenset[PeerId]:
@@ -103,16 +103,16 @@ class ConnectionTable:
         return entry.connection if entry else None
 
     def source_of(self, peer_id: PeerId) -> str:
-        """Return what its connection shares with others (`seats.source_of`); empty without one."""
+        """Return the quota source of a connection (`layers.source_of`); empty without one."""
         entry = self._entries.get(peer_id)
         return entry.source if entry else ""
 
     def all_connections(self) -> list[INetConn]:
-        """Return the connections to everybody."""
+        """Return all connections."""
         return [entry.connection for entry in self._entries.values()]
 
     def add(self, peer_id: PeerId, connection: INetConn) -> INetConn | None:
-        """Add `connection`; return the one to cut, which may be it."""
+        """Add `connection`; return the one to close, which may be the new one."""
         inbound = connection.direction == Libp2pDirection.INBOUND
         new = _LiveConnection(
             connection=connection,
@@ -126,13 +126,13 @@ class ConnectionTable:
         self._entries[peer_id] = new
         if old is None:
             return None
-        if self._stays(peer_id, old, new):
+        if self._keeps_old(peer_id, old, new):
             self._entries[peer_id] = old
             return new.connection
         return old.connection
 
-    def _stays(self, peer_id: PeerId, old: _LiveConnection, new: _LiveConnection) -> bool:
-        """Return whether an old connection is the one to keep."""
+    def _keeps_old(self, peer_id: PeerId, old: _LiveConnection, new: _LiveConnection) -> bool:
+        """Return whether the old connection is the one to keep."""
         if new.opened_at - old.opened_at > SIMULTANEOUS_S:
             return False
         if is_circuit(old.address) is not is_circuit(new.address):
@@ -141,36 +141,37 @@ class ConnectionTable:
         return new.direction is not by_smaller and old.direction is by_smaller
 
     def remove(self, peer_id: PeerId, connection: INetConn) -> bool:
-        """Forget `connection`; False if it was not in the table."""
+        """Remove `connection`. False if it was not in the table."""
         if self.connection_of(peer_id) is not connection:
             return False
         del self._entries[peer_id]
-        self._about.pop(peer_id, None)
+        self._identified.pop(peer_id, None)
         return True
 
-    def set_identity(self, peer_id: PeerId, about: PeerAbout) -> None:
-        """Remember what a connected peer said about itself."""
+    def set_identified(self, peer_id: PeerId, info: IdentifyInfo) -> None:
+        """Record the identify result of a connected peer."""
         if peer_id in self._entries:
-            self._about[peer_id] = about
+            self._identified[peer_id] = info
 
     def listen_addresses(self, peer_id: PeerId) -> tuple[str, ...]:
-        """The transport addresses the peer announced."""
-        about = self._about.get(peer_id)
-        return about.listen if about else ()
+        """Return the transport addresses that the peer announced."""
+        info = self._identified.get(peer_id)
+        return info.listen if info else ()
 
-    def add_reached(self, peer_id: PeerId, addresses: Sequence[str]) -> None:
-        """Put addresses at which a connected peer was reached before those that it announced."""
-        if about := self._about.get(peer_id):
-            both = tuple(dict.fromkeys((*addresses, *about.listen)))[:MAX_ADDRS_PER_PEER]
-            self._about[peer_id] = replace(about, listen=both)
+    def add_verified_addresses(self, peer_id: PeerId, addresses: Sequence[str]) -> None:
+        """Put addresses at which a connected peer was dialled successfully before those that it
+        announced."""
+        if info := self._identified.get(peer_id):
+            both = tuple(dict.fromkeys((*addresses, *info.listen)))[:MAX_ADDRS_PER_PEER]
+            self._identified[peer_id] = replace(info, listen=both)
 
     def observed_address(self, peer_id: PeerId) -> str:
-        """Return the address at which the peer says it sees us; empty if it has not said."""
-        about = self._about.get(peer_id)
-        return about.observed if about else ""
+        """Return this node's address as the peer observed it; empty if unknown."""
+        info = self._identified.get(peer_id)
+        return info.observed if info else ""
 
     def silent_s(self, peer_id: PeerId) -> float:
-        """Return for how many seconds a peer has said nothing; 0 for one that is not connected."""
+        """Return the seconds since a peer last sent anything; 0 if it is not connected."""
         entry = self._entries.get(peer_id)
         silent_s: float = (
             0.0 if entry is None else getattr(entry.connection.muxed_conn, "silent_s", 0.0)
@@ -178,7 +179,7 @@ class ConnectionTable:
         return silent_s
 
     def snapshot(self) -> tuple[ConnectionInfo, ...]:
-        """Return every connection, oldest first."""
+        """Return all connections, the oldest first."""
         now = trio.current_time()
         infos = [
             ConnectionInfo(
@@ -186,7 +187,7 @@ class ConnectionTable:
                 address=entry.address,
                 direction=entry.direction,
                 opened_s=now - entry.opened_at,
-                agent=about.agent if (about := self._about.get(peer_id)) else "",
+                agent=info.agent if (info := self._identified.get(peer_id)) else "",
                 latency_ms=_latency_ms(entry.connection),
                 local_port=entry.local_port,
                 bytes_in=(traffic := _traffic(entry.connection)).bytes_in,
@@ -210,24 +211,24 @@ def _traffic(connection: INetConn) -> Traffic:
 def _remote_address(connection: INetConn) -> str:
     if isinstance(lowest := lowest_layer(connection), CircuitStream):
         return lowest.address
-    host, port = remote_end(connection)
+    host, port = remote_endpoint(connection)
     return f"/{'ip6' if ':' in host else 'ip4'}/{host}/tcp/{port}" if host else ""
 
 
-class Watcher(INotifee):
-    """Tells of each connection that begins and ends, in the connection's own task."""
+class ConnectionNotifiee(INotifee):
+    """Calls back for each connection that opens and closes, in the connection's own task."""
 
     def __init__(
-        self, begun: Callable[[INetConn], None], ended: Callable[[INetConn], None]
+        self, on_opened: Callable[[INetConn], None], on_closed: Callable[[INetConn], None]
     ) -> None:
-        self._begun = begun
-        self._ended = ended
+        self._on_opened = on_opened
+        self._on_closed = on_closed
 
     async def connected(self, network: INetwork, conn: INetConn) -> None:
-        self._begun(conn)
+        self._on_opened(conn)
 
     async def disconnected(self, network: INetwork, conn: INetConn) -> None:
-        self._ended(conn)
+        self._on_closed(conn)
 
     async def opened_stream(self, network: INetwork, stream: object) -> None: ...
 

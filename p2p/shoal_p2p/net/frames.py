@@ -1,12 +1,12 @@
-"""Yamux's frames between a channel and the muxer: taken from what has come, written at once.
+"""Yamux frames between a channel and the muxer, read and written without unnecessary waits.
 
-py-libp2p 0.8.1 waits for a lock and lets every other task run at each step of each frame, also
-where nothing keeps it.  Here others run when there is nothing to do, and after `FRAMES_A_TURN`:
+py-libp2p 0.8.1 acquires a lock and yields to all other tasks at each step of each frame, even if
+nothing blocks. Here other tasks run when there is nothing to do, and after `FRAMES_PER_TURN`:
 
-    channel ── a piece ─▶ bytes that have come ── frame by frame, without waiting ─▶ the muxer
-    the muxer ── a frame, in turn ─▶ channel.begin ── gone at once
-                                          └─ a part of it ─▶ a task of the connection's sends the
-                                             rest, whatever becomes of the writer
+    channel ── a piece ─▶ received bytes ── frame by frame, without waiting ─▶ muxer
+    muxer ── a frame, under the write lock ─▶ channel.start_send ── sent at once
+                                          └─ partly sent ─▶ a task of the connection sends the
+                                             rest, even if the writer is cancelled
 """
 
 from __future__ import annotations
@@ -21,75 +21,74 @@ from libp2p.stream_muxer.yamux.yamux import Yamux
 from shoal_base.bounded import PIECE_BYTES
 from shoal_base.waits import LONG_DEADLINE_S
 from shoal_p2p.net.channel import Channel
-from shoal_p2p.net.streams import FRAMES_A_TURN
+from shoal_p2p.net.streams import FRAMES_PER_TURN
 
 logger = logging.getLogger(__name__)
 
-BYTES_A_TURN = 2 * PIECE_BYTES
-"""Written at once, before other tasks have a turn."""
-_FRAME_COST_BYTES = BYTES_A_TURN // FRAMES_A_TURN
-"""Least that a frame counts in bytes: a small one is work too."""
+BYTES_PER_TURN = 2 * PIECE_BYTES
+"""Bytes written before other tasks run."""
+_FRAME_COST_BYTES = BYTES_PER_TURN // FRAMES_PER_TURN
+"""Minimum cost of a frame in bytes, since a small frame is work too."""
 
 
 class WriteLock:
-    """A lock that is taken at once when it is free, and that any task may give back.
+    """A lock that is acquired without yielding if it is free, and that any task may release.
 
-    `trio.Lock` lets every other task run first, also when nobody holds it: five of those in the way
-    of each frame were most of what a delivery cost.  Who waits is served in order, and may be
-    cancelled while waiting.
+    `trio.Lock` always yields first, even if it is free, and five such locks for each frame were
+    most of the cost of a delivery. Waiters are served in order and can be cancelled.
     """
 
     def __init__(self) -> None:
         self._free = trio.Semaphore(1)
 
     async def acquire(self) -> None:
-        """Wait until it is free, and take it. Does not let others run if it is."""
-        if not self.take():
+        """Wait for the lock and acquire it. Does not yield if it is free."""
+        if not self.try_acquire():
             await self._free.acquire()
 
-    def take(self) -> bool:
-        """Take it if it is free."""
+    def try_acquire(self) -> bool:
+        """Acquire the lock if it is free, and return whether it was."""
         if not self._free.value:
             return False
         self._free.acquire_nowait()
         return True
 
     def release(self) -> None:
-        """Give it to who has waited longest."""
+        """Pass the lock to the longest waiter."""
         self._free.release()
 
     def locked(self) -> bool:
-        """True while a caller holds it."""
+        """Return whether the lock is held."""
         return not self._free.value
 
 
 class FramedYamux(Yamux):
-    """A muxer's way to its channel."""
+    """The muxer's interface to its channel."""
 
     def __init__(self, below: Channel, peer_id: ID) -> None:
         super().__init__(below, peer_id, is_initiator=below.is_initiator)
         self._below = below
-        self._come = bytearray()
-        """Read, and in no frame yet."""
+        self._received = bytearray()
+        """Bytes read that are not yet part of a frame."""
         self._taken = 0
         self._written = 0
-        self._turn = WriteLock()
+        self._frame_lock = WriteLock()
 
     async def _header_bytes(self, size: int) -> bytes:
-        """Return the next bytes, once they have come. Raises ConnectionClosedError at the end."""
+        """Wait for the next bytes and return them. Raises ConnectionClosedError at the end."""
         self._taken += 1
-        if self._taken >= FRAMES_A_TURN:
+        if self._taken >= FRAMES_PER_TURN:
             self._taken = 0
             await trio.lowlevel.checkpoint()
-        while len(self._come) < size:
+        while len(self._received) < size:
             await self._receive()
         return self._take(size)
 
     async def _read_data_body(self, length: int) -> bytes:
-        """Return a frame's body. Raises TooSlowError where its rest is held back."""
-        if len(self._come) < length:
+        """Return a frame's body. Raises TooSlowError if the rest of it does not arrive in time."""
+        if len(self._received) < length:
             with trio.fail_after(LONG_DEADLINE_S):
-                while len(self._come) < length:
+                while len(self._received) < length:
                     await self._receive()
                     self._check_unread()
         return self._take(length)
@@ -99,94 +98,95 @@ class FramedYamux(Yamux):
         if not piece:
             raise ConnectionClosedError("the peer closed the connection")
         self._taken = 0
-        self._come += piece
+        self._received += piece
 
     def _take(self, size: int) -> bytes:
-        with memoryview(self._come) as come:
-            found = bytes(come[:size])
-        del self._come[:size]
+        with memoryview(self._received) as received:
+            found = bytes(received[:size])
+        del self._received[:size]
         return found
 
     def _check_unread(self) -> None:
-        """Raise if the connection holds more than it may."""
+        """Raise if the connection exceeds its receive-buffer limit."""
 
     async def _write_frame(self, data: bytes) -> None:
-        """Write one frame. Cancelled, it is written whole or not at all.
+        """Write one frame. If cancelled, it is written completely or not at all.
 
         Raises:
             ConnectionClosedError: the connection is gone.
         """
-        await self._turn.acquire()
-        if self._begin(data):
-            await self._let_others_run(len(data))
+        await self._frame_lock.acquire()
+        if self._start_send(data):
+            await self._maybe_yield(len(data))
         else:
-            await self._finish_apart()
+            await self._finish_frame()
 
     def write_frame_now(self, data: bytes) -> bool:
-        """Write one frame unless it is another's turn, or others are to run first. What the socket
-        does not take at once a task of the connection sends.
+        """Write one frame without waiting. False if another write is in progress or other tasks
+        must run first. A task of the connection sends what the socket does not accept at once.
 
         Raises:
             ConnectionClosedError: the connection is gone.
         """
-        if self._written >= BYTES_A_TURN or not self._turn.take():
+        if self._written >= BYTES_PER_TURN or not self._frame_lock.try_acquire():
             return False
         self._written += max(len(data), _FRAME_COST_BYTES)
-        if not self._begin(data):
-            self._send_rest()
+        if not self._start_send(data):
+            self._send_remainder()
         return True
 
-    def _begin(self, data: bytes) -> bool:
-        """Write a frame in the turn that was taken; True if that was all, and the turn is over."""
+    def _start_send(self, data: bytes) -> bool:
+        """Start sending a frame under the write lock. If all of it was sent, release the lock and
+        return True."""
         try:
-            is_gone = self._below.begin(data)
+            is_sent = self._below.start_send(data)
         except BaseException:
-            self._turn.release()
+            self._frame_lock.release()
             raise
-        if is_gone:
-            self._turn.release()
-        return is_gone
+        if is_sent:
+            self._frame_lock.release()
+        return is_sent
 
-    async def _let_others_run(self, num_bytes: int) -> None:
+    async def _maybe_yield(self, num_bytes: int) -> None:
         self._written += max(num_bytes, _FRAME_COST_BYTES)
-        if self._written >= BYTES_A_TURN:
+        if self._written >= BYTES_PER_TURN:
             self._written = 0
             await trio.lowlevel.checkpoint()
 
-    async def _finish_apart(self) -> None:
-        rest = self._send_rest()
-        await rest.over.wait()
+    async def _finish_frame(self) -> None:
+        rest = self._send_remainder()
+        await rest.done.wait()
         if not rest.is_sent:
             raise ConnectionClosedError("the connection ended in the middle of a frame")
 
-    def _send_rest(self) -> _Rest:
-        rest = _Rest(self._below, self._turn)
+    def _send_remainder(self) -> _FrameRemainder:
+        rest = _FrameRemainder(self._below, self._frame_lock)
         try:
             if self._nursery is None:
-                raise RuntimeError("the connection has not begun")
+                raise RuntimeError("the connection has not started")
             self._nursery.start_soon(rest.send)
-        except RuntimeError as error:  # it has not begun, or ended, and this frame with it
-            self._turn.release()
-            raise ConnectionClosedError("the connection does not run") from error
+        except RuntimeError as error:  # not started, or already closed, and the frame is lost
+            self._frame_lock.release()
+            raise ConnectionClosedError("the connection is not running") from error
         return rest
 
 
-class _Rest:
-    """The rest of a frame that the socket did not take at once, and the turn that sends it."""
+class _FrameRemainder:
+    """The part of a frame that the socket did not accept at once. It holds the write lock."""
 
-    def __init__(self, below: Channel, turn: WriteLock) -> None:
+    def __init__(self, below: Channel, frame_lock: WriteLock) -> None:
         self._below = below
-        self._turn = turn
+        self._frame_lock = frame_lock
         self.is_sent = False
-        self.over = trio.Event()
+        self.done = trio.Event()
 
     async def send(self) -> None:
-        """Send it. Raises nothing but cancellation: who writes next learns that it failed."""
+        """Send it. Raises only cancellation: the next writer gets the error."""
         try:
-            await self._below.finish()
+            await self._below.flush()
             self.is_sent = True
-        except Exception as error:  # noqa: BLE001 - whatever a broken connection raises
+        except Exception as error:  # noqa: BLE001 - a broken connection may raise anything
             logger.debug("a frame was not finished: %r", error)
         finally:
-            self._turn.release()
-            self.over.set()
+            self._frame_lock.release()
+            self.done.set()

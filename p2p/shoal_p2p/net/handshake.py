@@ -1,8 +1,8 @@
-"""The handshake of noise, in which a peer says its key: ed25519 and nothing else, and a strong one.
+"""The Noise handshake, restricted to strong ed25519 keys.
 
-py-libp2p 0.8.1 takes RSA keys too, whatever their size, and private ones: reading one of 60 KB,
-before anything is proven, takes the loop for seconds. Here the bytes of a key are looked at before
-the library parses them.
+py-libp2p 0.8.1 also accepts RSA keys of any size, and private keys: parsing one of 60 KB, before
+anything is proven, blocks the event loop for seconds. Here the key is checked as bytes before the
+library parses it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from shoal_wire.keys import is_weak_key
 
 
 class ForeignKeyError(NoiseFailure):
-    """The peer's key is not ed25519, or one in whose name anybody can sign."""
+    """The peer's key is not ed25519, or is a weak key for which anyone can sign."""
 
 
 class StrictXX(PatternXX):
-    """The library's handshake, but for which keys it takes."""
+    """The library's XX pattern with a check of the peer's key."""
 
     def create_noise_state(self, prologue: bytes | None = None) -> NoiseConnection:
-        """Return the state of a handshake that is about to begin."""
+        """Return the state of a new handshake."""
         state = _StrictState.from_name(self.protocol_name)
         state.set_keypair_from_private_bytes(Keypair.STATIC, self.noise_static_key.to_bytes())
         if prologue is not None:
@@ -35,20 +35,20 @@ class StrictXX(PatternXX):
 
 class _StrictState(NoiseConnection):
     def read_message(self, data: bytes) -> bytes:
-        """Return what a message of the handshake says. Raises ForeignKeyError."""
-        said = bytes(super().read_message(data))
-        if said:
-            _check(said)
-        return said
+        """Return the payload of a handshake message. Raises ForeignKeyError."""
+        payload = bytes(super().read_message(data))
+        if payload:
+            _check(payload)
+        return payload
 
 
-def _check(said: bytes) -> None:
+def _check(payload: bytes) -> None:
     try:
-        key = NoiseHandshakePayload.FromString(said).identity_key
+        key = NoiseHandshakePayload.FromString(payload).identity_key
     except DecodeError:
-        raise ForeignKeyError("what was said in the handshake does not parse") from None
+        raise ForeignKeyError("the handshake payload is malformed") from None
     public_key = public_key_of(key)
     if public_key is None:
         raise ForeignKeyError("the peer's key is not ed25519")
     if is_weak_key(public_key):
-        raise ForeignKeyError("anybody can sign in the name of the peer's key")
+        raise ForeignKeyError("the peer's key is weak: anyone can sign for it")

@@ -33,15 +33,15 @@ from shoal_p2p.net.address import (
     parse_transport,
     to_libp2p_id,
 )
-from shoal_p2p.net.announced import AnnouncedAddresses, interfaces_of
+from shoal_p2p.net.announced import AnnouncedAddresses, interface_addresses
 from shoal_p2p.net.circuit import HOP, CircuitStream
-from shoal_p2p.net.connections import ConnectionInfo, ConnectionTable, Direction, Watcher
+from shoal_p2p.net.connections import ConnectionInfo, ConnectionNotifiee, ConnectionTable, Direction
 from shoal_p2p.net.identify import identify
 from shoal_p2p.net.identity import Identity
 from shoal_p2p.net.interface import Host
 from shoal_p2p.net.layers import lowest_layer
-from shoal_p2p.net.own_port import ListenError, refuse_taken_port
-from shoal_p2p.net.refusals import DialError, KnockFailedError, dial_error
+from shoal_p2p.net.listen_port import ListenError, check_port_free
+from shoal_p2p.net.refusals import DialError, PunchFailedError, dial_error
 from shoal_p2p.net.request import (
     RequestError,
     RequestFailure,
@@ -74,13 +74,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings:
-    """Listening addresses of a host, and its bounds."""
+    """Settings of a host: addresses and limits."""
 
     listen: tuple[str, ...] = ("/ip4/0.0.0.0/tcp/0",)
     announce: tuple[str, ...] = ()
-    """Transport addresses told to others in place of the interfaces'; none are those."""
+    """Transport addresses to announce instead of the interfaces'; empty announces those."""
     agent: str = ""
-    """Identify's agent string; ``shoal/VERSION`` if empty."""
+    """Agent string for identify; ``shoal/VERSION`` if empty."""
     swarm: SwarmSettings = field(default_factory=SwarmSettings)
     requests: RequestLimits = field(default_factory=RequestLimits)
 
@@ -92,7 +92,7 @@ class Libp2pHost(Host):
         super().__init__(identity)
         self._settings = settings or HostSettings()
         self.announced = AnnouncedAddresses(self._settings.announce)
-        """Addresses at which this host tells others that it can be dialled."""
+        """The addresses that this host announces."""
         self._host = build_host(
             identity,
             self._settings.swarm,
@@ -110,7 +110,7 @@ class Libp2pHost(Host):
         self._table = ConnectionTable(self.peer_id)
         self._dialling: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
         self._host.get_network().register_notifee(
-            Watcher(self.on_connection, self.on_disconnection)
+            ConnectionNotifiee(self.on_connection, self.on_disconnection)
         )
 
     @property
@@ -119,8 +119,8 @@ class Libp2pHost(Host):
         return self._host
 
     def attach_service(self, run: Callable[..., Awaitable[None]]) -> None:
-        """Begin `run` before the first socket listens, and cancel it when the host ends. It tells
-        its `task_status` once peers may come."""
+        """Start `run` before the first socket listens, and cancel it when the host stops. `run`
+        must call `task_status.started()` once it is ready for peers."""
         self._services.append(run)
 
     def set_full_callback(self, callback: Callable[[str], None]) -> None:
@@ -143,7 +143,7 @@ class Libp2pHost(Host):
                         await self._shut_down()
                 services.cancel_scope.cancel()
         finally:
-            # Cancelled, the library forgets connections without closing their sockets.
+            # When cancelled, the library drops connections without closing their sockets.
             for connection in self._table.all_connections():
                 abort(connection)
                 self.on_disconnection(connection)
@@ -159,7 +159,7 @@ class Libp2pHost(Host):
                 address = parse_transport(text)
             except ValueError as error:
                 raise ListenError(f"cannot listen on {text}: {error}") from None
-            await refuse_taken_port(address)
+            await check_port_free(address)
             if not await self._host.get_network().listen(Multiaddr(address)):
                 raise ListenError(f"cannot listen on {address}: the system refused it")
 
@@ -169,42 +169,43 @@ class Libp2pHost(Host):
             async with trio.open_nursery() as nursery:
                 for connection in self._host.get_network().get_connections():
                     if isinstance(lowest_layer(connection), CircuitStream):
-                        abort(connection)  # goodbyes would race with that of the relay
+                        abort(connection)  # its GO_AWAY would race with that of the relay
                         continue
                     nursery.start_soon(close_connection, connection, nursery)
             await self._host.close()
 
     def listen_addrs(self) -> tuple[str, ...]:
-        told = self.announced.beside(map(str, self._host.get_transport_addrs()))
+        told = self.announced.to_announce(map(str, self._host.get_transport_addrs()))
         return tuple(f"{address}/p2p/{self.peer_id}" for address in told)
 
     def interface_addrs(self) -> tuple[str, ...]:
-        own = interfaces_of(map(str, self._host.get_transport_addrs()))
+        own = interface_addresses(map(str, self._host.get_transport_addrs()))
         return tuple(f"{address}/p2p/{self.peer_id}" for address in own)
 
     async def serve_circuit(self, stream: INetStream, address: str) -> None:
-        """Serve a connection that a relay has opened on `stream`, until it ends."""
+        """Serve a relayed connection on `stream` until it ends."""
         circuit = CircuitStream(stream, address)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(circuit.watch)
             await self._host.get_network().serve_circuit(circuit)
 
     async def open_hop(self, relay: str) -> INetStream:
-        """Connect to a relay by its full address and open a stream to it.
+        """Connect to a relay by its full address and open a HOP stream.
 
         Raises:
-            IOException, ValueError: there is no such stream.
+            IOException, ValueError: the stream could not be opened.
         """
         try:
             peer_id = await self.dial(relay)
             return await self._host.new_stream(to_libp2p_id(peer_id), [HOP])
         except (DialError, HostException, SwarmException) as error:
-            raise IOException(f"no circuit by {relay}: {root_cause(error)}") from error
+            raise IOException(f"no circuit through {relay}: {root_cause(error)}") from error
 
     def serve_streams(
         self, protocol_id: str, handler: Callable[[PeerId, Stream], Awaitable[None]]
     ) -> None:
-        """Serve streams of a protocol; what `handler` raises resets the stream and is logged."""
+        """Serve streams of a protocol. An exception in `handler` resets the stream and is
+        logged."""
 
         async def serve(stream: INetStream) -> None:
             await handler(from_libp2p_id(stream.muxed_conn.peer_id), stream)
@@ -212,16 +213,16 @@ class Libp2pHost(Host):
         self._host.set_stream_handler(TProtocol(protocol_id), serve)
 
     async def open_stream(self, peer_id: PeerId, *protocol_ids: str) -> Stream:
-        """Open a stream to a connected peer, of the first protocol that it speaks. May raise
-        anything of the library's."""
+        """Open a stream to a connected peer, with the first protocol that it supports. May raise
+        any of the library's errors."""
         protocols = [TProtocol(protocol_id) for protocol_id in protocol_ids]
         return await self._host.new_stream(to_libp2p_id(peer_id), protocols)
 
     async def punch_dial(self, address: str, peer_id: PeerId, *, as_client: bool) -> None:
-        """Dial from the port listened on; the connection appears among the others.
+        """Dial from the listen port. A successful connection appears in the connection table.
 
         Raises:
-            KnockFailedError: nobody is there, or another peer.
+            PunchFailedError: no connection, or to another peer.
         """
         swarm = self._host.get_network()
         try:
@@ -229,12 +230,12 @@ class Libp2pHost(Host):
             if as_client:
                 await swarm.as_initiator(stream, to_libp2p_id(peer_id))
                 return
-        except Exception as error:  # whoever is there is a stranger
-            raise KnockFailedError(repr(error)) from error
+        except Exception as error:  # the other end is untrusted
+            raise PunchFailedError(repr(error)) from error
         self.start_soon(partial(swarm.as_responder, stream, address))
 
     def start_soon(self, task: Callable[[], Awaitable[None]]) -> None:
-        """Run `task` for as long as the host runs; not at all when it does not."""
+        """Run `task` while the host runs; ignored if it does not."""
         if self._nursery is not None:
             self._nursery.start_soon(task)
 
@@ -250,35 +251,35 @@ class Libp2pHost(Host):
     def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]:
         return self._table.listen_addresses(peer_id)
 
-    def note_reached(self, peer_id: PeerId, addresses: Sequence[str]) -> None:
-        self._table.add_reached(peer_id, addresses)
+    def add_verified_addresses(self, peer_id: PeerId, addresses: Sequence[str]) -> None:
+        self._table.add_verified_addresses(peer_id, addresses)
 
     def observed_address(self, peer_id: PeerId) -> str:
         return self._table.observed_address(peer_id)
 
     def silent_s(self, peer_id: PeerId) -> float:
-        """Return for how many seconds a connected peer has said nothing at all."""
+        """Return the seconds since a connected peer last sent anything."""
         return self._table.silent_s(peer_id)
 
     def source_of(self, peer_id: PeerId) -> str:
         return self._table.source_of(peer_id)
 
-    async def _reach(self, target: PeerAddress) -> None:
+    async def _dial(self, target: PeerAddress) -> None:
         at = str(target) if is_circuit(target.transport) else target.transport
         swarm, peer = self._host.get_network(), to_libp2p_id(target.peer_id)
-        # If one side opens two, each end may keep the other one, and then none is left.
+        # Two dials of one side: each end might keep a different connection, and none would be left.
         one_at_a_time = self._dialling.setdefault(str(target), trio.Lock())
         try:
             async with one_at_a_time:
                 if not self.is_connected(target.peer_id):
                     await swarm.dial_addr(Multiaddr(at), peer)
         except SwarmException as error:
-            if not self.is_connected(target.peer_id):  # else it has dialled this node
+            if not self.is_connected(target.peer_id):  # otherwise it has dialled this node
                 is_open = self._admission.is_open
                 raise dial_error(str(target), error, is_open=is_open) from error
 
     async def disconnect(self, peer_id: PeerId) -> None:
-        """Close every connection to `peer_id`: politely for two seconds, then the socket."""
+        """Close all connections to `peer_id`: gracefully for two seconds, then by the socket."""
         async with trio.open_nursery() as nursery:
             for connection in self._host.get_network().get_connections(to_libp2p_id(peer_id)):
                 nursery.start_soon(close_connection, connection, self._nursery or nursery)
@@ -308,18 +309,18 @@ class Libp2pHost(Host):
         self._servers[protocol_id] = server
         self._host.set_stream_handler(TProtocol(protocol_id), server.serve)
 
-    async def _ask(
+    async def _request(
         self, peer_id: PeerId, protocol_id: str, payload: bytes, max_response_bytes: int
     ) -> bytes:
         return await exchange(self._host, peer_id, protocol_id, payload, max_response_bytes)
 
-    async def _round_trip(self, peer_id: PeerId) -> float:
+    async def _ping(self, peer_id: PeerId) -> float:
         return await ping(self._host, peer_id)
 
-    # Called in the connection's own task.
+    # Both are called in the connection's own task.
 
     def on_connection(self, connection: INetConn) -> None:
-        """Take a new connection into the table, or cut it."""
+        """Add a new connection to the table, or abort it."""
         peer_id = from_libp2p_id(connection.muxed_conn.peer_id)
         if self._nursery is None or self.is_banned(peer_id):
             abort(connection)
@@ -327,32 +328,33 @@ class Libp2pHost(Host):
         first = not self._table.has(peer_id)
         surplus = self._table.add(peer_id, connection)
         if surplus is not None:
-            # Out of the swarm's list at once: it opens streams on connections that are dying.
+            # Removed from the swarm's list at once, since it opens streams on dying connections.
             self._host.get_network().remove_conn(surplus)
             if surplus is not connection and isinstance(lowest_layer(surplus), CircuitStream):
-                self._nursery.start_soon(_let_go, surplus)  # both are direct now
+                self._nursery.start_soon(_close_later, surplus)  # a direct connection replaces it
             else:
                 abort(surplus)
         if surplus is connection:
             return
         self._nursery.start_soon(self._identify, peer_id, connection)
         if first:
-            self._tell(self._connected, peer_id)
+            self._notify(self._connected, peer_id)
 
     def on_disconnection(self, connection: INetConn) -> None:
-        """Forget a connection."""
+        """Remove a connection from the table."""
         peer_id = from_libp2p_id(connection.muxed_conn.peer_id)
         if self._table.remove(peer_id, connection):
-            self._tell(self._disconnected, peer_id)
+            self._notify(self._disconnected, peer_id)
 
     async def _identify(self, peer_id: PeerId, connection: INetConn) -> None:
         with trio.move_on_after(REPLY_S):
-            about = await identify(self._host, connection)
-            if about is not None:
-                self._table.set_identity(peer_id, about)
+            info = await identify(self._host, connection)
+            if info is not None:
+                self._table.set_identified(peer_id, info)
 
 
-async def _let_go(circuit: INetConn) -> None:
-    """End a circuit that its peers need no longer, once what is on its way has had its time."""
+async def _close_later(circuit: INetConn) -> None:
+    """Close a circuit that a direct connection replaces, after data in transit has had time to
+    arrive."""
     await trio.sleep(SHORT_DEADLINE_S)
     abort(circuit)

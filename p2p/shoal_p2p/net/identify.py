@@ -19,29 +19,30 @@ from multiaddr import Multiaddr  # type: ignore[import-untyped]
 from multiaddr.protocols import P_P2P  # type: ignore[import-untyped]
 
 from shoal_base.waits import REPLY_S
-from shoal_p2p.net.address import dialable, texts_of
+from shoal_p2p.net.address import decode_addresses, dialable
 from shoal_p2p.net.streams import read_message, reset_stream, write_message
 
 logger = logging.getLogger(__name__)
 
 _MAX_IDENTIFY_BYTES = 16 * 1024
-"""Longer answers are refused."""
+"""Longer identify messages are refused."""
 _MAX_AGENT_CHARS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PeerAbout:
-    """A peer's claims about itself, cleaned of anything that is not text."""
+class IdentifyInfo:
+    """A peer's claims about itself, reduced to printable text."""
 
     agent: str
     listen: tuple[str, ...]
     """Transport addresses, at most eight."""
     observed: str = ""
-    """Transport address at which the peer sees us; empty if it does not say."""
+    """This node's transport address as the peer observed it; empty if not reported."""
 
 
-async def identify(host: BasicHost, connection: INetConn) -> PeerAbout | None:
-    """Return the peer's self-description, or None if it gives none; the caller sets a deadline."""
+async def identify(host: BasicHost, connection: INetConn) -> IdentifyInfo | None:
+    """Return the peer's identify information, or None if it sends none. The caller sets a
+    deadline."""
     stream = None
     try:
         stream = await connection.new_stream()
@@ -49,12 +50,12 @@ async def identify(host: BasicHost, connection: INetConn) -> PeerAbout | None:
             [TProtocol(IDENTIFY_ID)], MultiselectCommunicator(stream)
         )
         message = await read_message(stream, Identify, _MAX_IDENTIFY_BYTES)
-        return PeerAbout(
+        return IdentifyInfo(
             agent=_printable(message.agent_version),
-            listen=dialable(texts_of(message.listen_addrs)),
-            observed=next(iter(dialable(texts_of([message.observed_addr]))), ""),
+            listen=dialable(decode_addresses(message.listen_addrs)),
+            observed=next(iter(dialable(decode_addresses([message.observed_addr]))), ""),
         )
-    except Exception as error:  # noqa: BLE001 - a peer that cannot say who it is stays unnamed
+    except Exception as error:  # noqa: BLE001 - a peer without a valid answer stays unidentified
         logger.debug("identify failed: %r", error)
         return None
     finally:
@@ -62,8 +63,8 @@ async def identify(host: BasicHost, connection: INetConn) -> PeerAbout | None:
             await reset_stream(stream)
 
 
-def identify_answer(host: BasicHost, agent: str) -> Callable[[INetStream], Awaitable[None]]:
-    """Return the handler that tells who asks what this host is; `agent` is its program's name."""
+def identify_handler(host: BasicHost, agent: str) -> Callable[[INetStream], Awaitable[None]]:
+    """Return the handler that answers identify requests. `agent` is this program's agent string."""
 
     async def answer(stream: INetStream) -> None:
         record, _ = env_to_send_in_RPC(host)
@@ -72,7 +73,7 @@ def identify_answer(host: BasicHost, agent: str) -> Callable[[INetStream], Await
             agent_version=agent,
             public_key=host.get_public_key().serialize(),
             listen_addrs=[a.decapsulate_code(P_P2P).to_bytes() for a in host.get_addrs()],
-            observed_addr=_seen_from(stream),
+            observed_addr=_observed_address(stream),
             protocols=[str(name) for name in host.get_mux().get_protocols() if name is not None],
             signedPeerRecord=record,
         )
@@ -83,8 +84,8 @@ def identify_answer(host: BasicHost, agent: str) -> Callable[[INetStream], Await
     return answer
 
 
-def _seen_from(stream: INetStream) -> bytes:
-    """Return the address that the asker comes from; none for one behind a relay."""
+def _observed_address(stream: INetStream) -> bytes:
+    """Return the remote address of the stream; empty for a relayed peer."""
     remote = stream.get_remote_address()
     if remote is None:
         return b""
@@ -96,5 +97,5 @@ def _seen_from(stream: INetStream) -> bytes:
 
 
 def _printable(text: str) -> str:
-    """Keep what a terminal can show without being controlled by it."""
+    """Return the printable ASCII characters, so that the text cannot control a terminal."""
     return "".join(c for c in text[:_MAX_AGENT_CHARS] if c.isascii() and c.isprintable())

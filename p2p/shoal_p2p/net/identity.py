@@ -1,8 +1,8 @@
 """The node's persistent ed25519 identity.
 
 The key file is the protobuf ``PrivateKey`` of the libp2p peer-id specification (type, then 64
-bytes: seed and public key), so go-, rust- and js-libp2p read it too.  A file that cannot be used
-is an error for the user to solve: replacing it silently would change who the node is.
+bytes: seed and public key), so go-, rust- and js-libp2p can read it. A file that cannot be used is
+an error for the user to solve: replacing it silently would change the node's peer id.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _PUBLIC_KEY_PREFIX = bytes((0x08, 0x01, 0x12, 0x20))
 
 
 class IdentityError(Exception):
-    """The key file cannot be used; the message is one line and says what to do."""
+    """The key file cannot be used. The message is one line and says what to do."""
 
 
 def public_key_from_id_bytes(peer_id: bytes) -> bytes | None:
     """Return the raw ed25519 key (32 bytes) inside binary `peer_id`; None if there is none.
 
-    Hashed ids (RSA and others) carry no key; this software never issues and never accepts them.
+    Hashed ids (RSA and others) contain no key; shoal never issues or accepts them.
     """
     if not peer_id.startswith(_PEER_ID_PREFIX):
         return None
@@ -65,7 +65,7 @@ class Identity:
     private_key_bytes: bytes = field(repr=False)
     """Raw seed, 32 bytes."""
     key_pair: KeyPair = field(repr=False)
-    """The same key as py-libp2p wants it."""
+    """The same key as py-libp2p's type."""
     _signer: Ed25519PrivateKey = field(repr=False)
 
     def sign(self, message: bytes) -> bytes:
@@ -87,10 +87,10 @@ def identity_from_seed(seed: bytes) -> Identity:
 
 
 def load_or_create_identity(path: Path) -> Identity:
-    """Read the key file at `path`, creating it (mode 0600, atomically) if there is none.
+    """Read the key file at `path`, or create it (mode 0600, atomically) if there is none.
 
     Raises:
-        IdentityError: the file is unreadable, corrupt, not ed25519, or open to other users.
+        IdentityError: the file is unreadable, corrupt, not ed25519, or accessible to other users.
     """
     try:
         return _load(path)

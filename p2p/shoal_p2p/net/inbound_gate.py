@@ -1,7 +1,7 @@
-"""Admits connections before a handshake: slots and rate by network prefix. Pure.
+"""Admits connections before the handshake: slots and rate limits by network prefix. Pure.
 
-A prefix is an IPv4 /24 or an IPv6 /48: names cost nothing, networks do.  Loopback is let through
-unless told otherwise, since all of a machine's nodes share it.
+A prefix is an IPv4 /24 or an IPv6 /48: peer ids are free, networks are not. Loopback is exempt by
+default, since all nodes of a machine share it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _IPV4_BITS, _IPV6_BITS = 24, 48
 
 
 class GateRefusal(StrEnum):
-    """Why a connection was closed before its handshake."""
+    """Reason why a connection was closed before its handshake."""
 
     FULL = "full"
     PREFIX_HANDSHAKES = "prefix_handshakes"
@@ -39,15 +39,16 @@ class GateLimits:
     prefix_handshakes: int = 16
     prefix_pace: Rate = field(default=Rate(burst=64.0, per_second=10.0))
     pace: Rate = field(default=Rate(burst=400.0, per_second=50.0))
-    """Pace of everybody together, which bounds what handshakes cost."""
+    """Rate for all networks together, which limits the cost of handshakes."""
     limit_loopback: bool = False
 
 
 @lru_cache(maxsize=REMEMBERED)
 def ip_of(host: str) -> IpAddress | None:
-    """Return a text address as a number, an IPv4 one in IPv6's clothes as what it is; else None.
+    """Return the address object for a text address, with IPv4-mapped IPv6 as IPv4; None if it is
+    not an IP address.
 
-    Texts are no longer than those that `parse_transport` lets through.
+    Texts are no longer than `parse_transport` allows.
     """
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
@@ -59,7 +60,8 @@ def ip_of(host: str) -> IpAddress | None:
 
 
 def prefix_of(host: str) -> str | None:
-    """Return the network a text address belongs to; None for loopback or what is no address."""
+    """Return the network of a text address; None for loopback and for anything that is not an
+    address."""
     address = ip_of(host)
     return None if address is None or address.is_loopback else _network(address)
 
@@ -71,7 +73,7 @@ def _network(address: IpAddress) -> str:
 
 
 class InboundGate:
-    """Counts what is open and unfinished."""
+    """Counts open connections and unfinished handshakes."""
 
     def __init__(self, limits: GateLimits, now: float) -> None:
         self._limits = limits
@@ -84,11 +86,11 @@ class InboundGate:
 
     @property
     def num_unfinished(self) -> int:
-        """Connections let in whose handshake has not ended."""
+        """Admitted connections whose handshake has not ended."""
         return self._handshakes
 
     def admit(self, host: str, now: float) -> GateTicket | GateRefusal:
-        """Let a connection in, or say why not."""
+        """Admit a connection, or return the reason for refusing it."""
         prefix = self.prefix(host)
         refusal = self._refusal(prefix, now)
         if refusal is not None:
@@ -101,7 +103,7 @@ class InboundGate:
         return GateTicket(self, prefix)
 
     def prefix(self, host: str) -> str | None:
-        """Return the network that a connection from `host` is counted with; None for none."""
+        """Return the network that a connection from `host` counts for; None if it is exempt."""
         if self._limits.limit_loopback and (address := ip_of(host)) is not None:
             return _network(address)
         return prefix_of(host)
@@ -117,37 +119,37 @@ class InboundGate:
                 return GateRefusal.PREFIX_PACE
         return None if self._pace.try_take(1.0, now) else GateRefusal.PACE
 
-    def settled(self, prefix: str | None) -> None:
-        """A handshake has ended, well or not."""
+    def on_handshake_done(self, prefix: str | None) -> None:
+        """Record that a handshake ended, successfully or not."""
         self._handshakes -= 1
-        _less(self._handshaking, prefix)
+        _decrement(self._handshaking, prefix)
 
-    def left(self, prefix: str | None) -> None:
-        """A connection has ended."""
-        _less(self._open, prefix)
+    def on_closed(self, prefix: str | None) -> None:
+        """Record that a connection ended."""
+        _decrement(self._open, prefix)
 
 
 class GateTicket:
-    """One admitted connection: tell it when the handshake and when the connection has ended."""
+    """One admitted connection. Its owner reports the end of the handshake and of the connection."""
 
     def __init__(self, gate: InboundGate, prefix: str | None) -> None:
         self._gate = gate
         self._prefix = prefix
-        self._shaking = True
+        self._is_handshaking = True
 
-    def settled(self) -> None:
-        """The handshake is over; the slot stays taken."""
-        if self._shaking:
-            self._shaking = False
-            self._gate.settled(self._prefix)
+    def on_handshake_done(self) -> None:
+        """Record that the handshake ended. The connection still counts."""
+        if self._is_handshaking:
+            self._is_handshaking = False
+            self._gate.on_handshake_done(self._prefix)
 
-    def left(self) -> None:
-        """The connection is over."""
-        self.settled()
-        self._gate.left(self._prefix)
+    def on_closed(self) -> None:
+        """Record that the connection ended."""
+        self.on_handshake_done()
+        self._gate.on_closed(self._prefix)
 
 
-def _less(counter: Counter[str], prefix: str | None) -> None:
+def _decrement(counter: Counter[str], prefix: str | None) -> None:
     if prefix is None:
         return
     counter[prefix] -= 1

@@ -12,13 +12,13 @@ LAYERS = ("muxed_conn", "secured_conn", "conn", "read_writer", "read_write_close
 
 
 def find_socket(connection: object) -> trio.SocketStream | None:
-    """Return the TCP stream below any layer of a connection; None if it is not over TCP."""
+    """Return the TCP stream below any layer of a connection; None if it does not use TCP."""
     lowest = lowest_layer(connection)
     return lowest if isinstance(lowest, trio.SocketStream) else None
 
 
 def lowest_layer(connection: object) -> object:
-    """Return what a connection's bytes go through at last: a socket, or a circuit's stream."""
+    """Return the lowest layer of a connection: a socket, or a circuit's stream."""
     layer = connection
     for _ in range(FEW):
         if isinstance(layer, trio.SocketStream | CircuitStream):
@@ -30,23 +30,23 @@ def lowest_layer(connection: object) -> object:
     return layer
 
 
-def remote_end(connection: object) -> tuple[str, int]:
-    """Return host and port of the other end of the TCP stream below; empty and 0 without one."""
+def remote_endpoint(connection: object) -> tuple[str, int]:
+    """Return host and port of the other end of the TCP stream; empty and 0 without one."""
     stream = find_socket(connection)
     try:
         host, port, *_ = stream.socket.getpeername() if stream is not None else ("", 0)
-    except OSError:  # gone already
+    except OSError:  # already closed
         return "", 0
     return str(host), int(port)
 
 
 def source_of(connection: object, peer_id: str = "") -> str:
-    """Return what a connection shares limits by: its network, or the relay it comes through.
+    """Return the quota source of a connection: its network, or the relay that it uses.
 
-    On this machine, where all share an address, it is the peer, which stays one when it comes back;
-    before its handshake the connection itself.
+    On this machine, where all peers share an address, it is the peer, so that it stays the same
+    after a reconnect. Before the handshake it is the connection itself.
     """
     lowest = lowest_layer(connection)
     if isinstance(lowest, CircuitStream):
         return lowest.address.partition("/p2p-circuit")[0]
-    return prefix_of(remote_end(connection)[0]) or peer_id or f"connection {id(connection)}"
+    return prefix_of(remote_endpoint(connection)[0]) or peer_id or f"connection {id(connection)}"

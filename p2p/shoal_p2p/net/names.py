@@ -1,4 +1,4 @@
-"""Looks up the names in transport addresses, so that what is dialled is known before."""
+"""Resolves names in transport addresses, so that the target of a dial is known in advance."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ logger = logging.getLogger(__name__)
 _FAMILIES = {"dns": socket.AF_UNSPEC, "dns4": socket.AF_INET, "dns6": socket.AF_INET6}
 
 
-async def look_up(transport: str, peer_id: PeerId) -> tuple[str, ...]:
-    """Return the transport addresses that a canonical one stands for, each with an IP address.
+async def resolve(transport: str, peer_id: PeerId) -> tuple[str, ...]:
+    """Return the transport addresses that a canonical address resolves to, each with an IP address.
 
-    One without a name is itself; of a ``dnsaddr`` those of `peer_id` are returned. Empty where the
-    name has no address. The caller sets a deadline.
+    An address without a name resolves to itself, a ``dnsaddr`` to the records for `peer_id`. Empty
+    if the name has no address. The caller sets a deadline.
     """
     host, port = host_and_port(transport)
     if ip_of(host) is not None:
         return (transport,)
     kind = transport.split("/", 2)[1]
-    rest = transport.partition(f"/tcp/{port}")[2]  # of a circuit: its relay
+    rest = transport.partition(f"/tcp/{port}")[2]  # for a circuit, its path
     try:
         if kind == "dnsaddr":
-            return await _by_records(host, peer_id)
+            return await _resolve_dnsaddr(host, peer_id)
         found = await trio.socket.getaddrinfo(host, port, _FAMILIES[kind], socket.SOCK_STREAM)
-    except Exception as error:  # noqa: BLE001 - resolvers raise whatever a name's records make them
+    except Exception as error:  # noqa: BLE001 - resolvers may raise anything for a name's records
         logger.debug("no address of %s: %r", host, error)
         return ()
     texts = (str(sockaddr[0]).partition("%")[0] for *_, sockaddr in found)
@@ -43,8 +43,8 @@ async def look_up(transport: str, peer_id: PeerId) -> tuple[str, ...]:
     return dialable(places)
 
 
-async def _by_records(host: str, peer_id: PeerId) -> tuple[str, ...]:
-    """Return what a name's records say of a peer."""
+async def _resolve_dnsaddr(host: str, peer_id: PeerId) -> tuple[str, ...]:
+    """Return the addresses of a peer in a name's dnsaddr records."""
     records = await DNSResolver().resolve(Multiaddr(f"/dnsaddr/{host}"))
     told = (str(one) for one in islice(records or (), 4 * MAX_ADDRS_PER_PEER))
     ending = f"/p2p/{peer_id}"

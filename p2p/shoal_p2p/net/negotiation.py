@@ -1,8 +1,8 @@
-"""multistream-select with bounds: how two sides agree on a protocol, before anybody is known.
+"""multistream-select with limits: protocol negotiation before the peer is authenticated.
 
-py-libp2p 0.8.1 reads a line of any length, a hundred windows of it (6 MB and more a stream, counted
-by nobody), and answers as many proposals as fit into the deadline.  Here a line is as long as names
-are, and who proposes on and on is not heard to the end.
+py-libp2p 0.8.1 reads a line of any length (a hundred windows of it, 6 MB and more for each stream,
+uncounted) and answers as many proposals as fit into the deadline. Here lines have the length of
+protocol names, and the number of proposals is limited.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 from shoal_p2p.net.streams import SHORT_BYTES
 
 MAX_LINES = 16
-"""The greeting, and proposals: who speaks all versions of gossipsub makes five."""
+"""The header and the proposals: a peer that supports all versions of gossipsub sends five."""
 
 
 class BoundedCommunicator(MultiselectCommunicator):
-    """Reads short lines, and few."""
+    """Reads a limited number of short lines."""
 
     _num_read = 0
 
@@ -41,7 +41,7 @@ class BoundedCommunicator(MultiselectCommunicator):
         try:
             line = await read_varint_prefixed_bytes_limited(self.read_writer, SHORT_BYTES)
             if not line.endswith(b"\n"):
-                raise MultiselectCommunicatorError("a line without its end")
+                raise MultiselectCommunicatorError("an unterminated line")
             return line[:-1].decode()
         except (ParseError, IOException, UnicodeDecodeError) as error:
             raise MultiselectCommunicatorError(f"no line: {error}") from error
@@ -53,19 +53,19 @@ def _bounded(communicator: IMultiselectCommunicator) -> BoundedCommunicator:
 
 
 class BoundedMultiselect(Multiselect):
-    """Answers proposals."""
+    """The responding side."""
 
     async def negotiate(
         self,
         communicator: IMultiselectCommunicator,
         negotiate_timeout: int = DEFAULT_NEGOTIATE_TIMEOUT,
     ) -> tuple[TProtocol | None, StreamHandlerFn | None]:
-        """Agree on a protocol that the other side proposes. Raises MultiselectError."""
+        """Agree on a protocol proposed by the other side. Raises MultiselectError."""
         return await super().negotiate(_bounded(communicator), negotiate_timeout)
 
 
 class BoundedMultiselectClient(MultiselectClient):
-    """Proposes."""
+    """The proposing side."""
 
     async def select_one_of(
         self,
@@ -73,12 +73,12 @@ class BoundedMultiselectClient(MultiselectClient):
         communicator: IMultiselectCommunicator,
         negotiate_timeout: int = DEFAULT_NEGOTIATE_TIMEOUT,
     ) -> TProtocol:
-        """Agree on one of `protocols`, the first if it can be. Raises MultiselectClientError."""
+        """Agree on one of `protocols`, preferably the first. Raises MultiselectClientError."""
         return await super().select_one_of(protocols, _bounded(communicator), negotiate_timeout)
 
 
 def bound_negotiation(layer: SecurityMultistream | MuxerMultistream) -> None:
-    """Have the security or the muxer of connections agreed on within the same bounds."""
+    """Apply the same limits to the negotiation of security and muxer."""
     selector: Any = layer._selector
     selector.multiselect = BoundedMultiselect(selector.multiselect.handlers)
     selector.multiselect_client = BoundedMultiselectClient()

@@ -1,10 +1,9 @@
-"""Byte pipes below a connection's encryption: a socket asked directly, or any stream.
+"""Byte pipes below a connection's encryption: a socket used directly, or any stream.
 
-    begin(data) ── the system takes it at once: gone, and no other task has run
-         └─ it takes a part, or none ─▶ finish(): the rest, when there is room
+    start_send(data) ── the system accepts all of it: sent, and no other task has run
+         └─ it accepts a part, or none ─▶ flush(): the rest, when the socket is writable
 
-Data that was begun goes whole or the pipe is broken: after a part of a message nothing of another
-may follow.
+Data is sent completely or the pipe is broken: nothing may follow a partial message.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from shoal_p2p.net.traffic import Traffic
 
 
 def pipe_below(raw: IRawConnection, traffic: Traffic) -> SocketPipe | StreamPipe:
-    """Return the way to the bytes of a connection whose handshake is over.
+    """Return the pipe for a connection whose handshake is over.
 
-    Those of a socket are counted in `traffic`.
+    Bytes of a socket are counted in `traffic`.
     """
     keyed = raw.stream if isinstance(raw, RawConnection) else None
     if isinstance(keyed, ClearStream | PrivateStream) and isinstance(keyed.stream, TrioTCPStream):
@@ -34,8 +33,8 @@ def pipe_below(raw: IRawConnection, traffic: Traffic) -> SocketPipe | StreamPipe
 
 
 class SocketPipe:
-    """TCP. Trio's own send and receive let every other task run each time, also when they could
-    go on at once; here the system is asked, and Trio only when it says "not now"."""
+    """A pipe over TCP. Trio's own send and receive always yield to other tasks, even if they need
+    not wait; here Trio is used only if the system call would block."""
 
     def __init__(
         self,
@@ -49,30 +48,32 @@ class SocketPipe:
         self._traffic = traffic or Traffic()
 
     async def receive(self) -> bytes:
-        """Return what has come, at most a piece of it; none at the end. Raises IOException."""
-        if held := self._keyed.take_held():
+        """Wait for data and return at most one piece of it; empty at the end. Raises
+        IOException."""
+        if buffered := self._keyed.take_buffered():
             await trio.lowlevel.checkpoint()
-            return held
+            return buffered
         while True:
             try:
                 await trio.lowlevel.wait_readable(self._descriptor())
                 data = os.read(self._descriptor(), PIECE_BYTES)
                 self._traffic.bytes_in += len(data)
-                return self._keyed.decipher(data)
+                return self._keyed.decrypt(data)
             except BlockingIOError:
                 continue
             except (OSError, trio.ClosedResourceError) as error:
                 raise ConnectionClosedError(str(error), transport="tcp") from error
 
-    def begin(self, data: bytes) -> bool:
-        """Send what goes at once; True if that was all. Raises ConnectionClosedError."""
+    def start_send(self, data: bytes) -> bool:
+        """Send what is possible without waiting; True if that was all. Raises
+        ConnectionClosedError."""
         _refuse_after(self._rest)
-        self._rest = memoryview(self._keyed.encipher(data))
+        self._rest = memoryview(self._keyed.encrypt(data))
         self._push()
         return not self._rest
 
-    async def finish(self) -> None:
-        """Send the rest of what was begun. Raises ConnectionClosedError."""
+    async def flush(self) -> None:
+        """Send the rest of the pending data. Raises ConnectionClosedError."""
         while self._rest:
             try:
                 await trio.lowlevel.wait_writable(self._descriptor())
@@ -83,7 +84,7 @@ class SocketPipe:
     def _descriptor(self) -> int:
         descriptor = self._socket.fileno()
         if descriptor < 0:
-            raise ConnectionClosedError("the connection was closed here", transport="tcp")
+            raise ConnectionClosedError("the connection was closed by this node", transport="tcp")
         return descriptor
 
     def _push(self) -> None:
@@ -98,28 +99,28 @@ class SocketPipe:
 
 
 class StreamPipe:
-    """A circuit through a relay, or what else has no socket of its own: never sends at once."""
+    """A pipe over a relayed circuit, or another stream without a socket. Always needs `flush`."""
 
     def __init__(self, raw: IRawConnection) -> None:
         self._raw = raw
         self._rest = b""
 
     async def receive(self) -> bytes:
-        """Return what has come; none at the end. Raises IOException."""
+        """Wait for data and return it; empty at the end. Raises IOException."""
         return await self._raw.read(PIECE_BYTES)
 
-    def begin(self, data: bytes) -> bool:
-        """Keep `data` for `finish`. Raises ConnectionClosedError."""
+    def start_send(self, data: bytes) -> bool:
+        """Keep `data` for `flush`. Raises ConnectionClosedError."""
         _refuse_after(self._rest)
         self._rest = data
         return not data
 
-    async def finish(self) -> None:
-        """Send what was begun. Raises IOException."""
+    async def flush(self) -> None:
+        """Send the pending data. Raises IOException."""
         await self._raw.write(self._rest)
         self._rest = b""
 
 
 def _refuse_after(rest: memoryview | bytes) -> None:
     if rest:
-        raise ConnectionClosedError("a part of a message was sent, and never its rest")
+        raise ConnectionClosedError("an earlier message was sent only in part")

@@ -1,12 +1,13 @@
-"""Private networks: every byte of a connection, from the first, under a pre-shared key.
+"""Private networks: all bytes of a connection are encrypted with a pre-shared key.
 
-libp2p's *Private Networks* specification, version 1: each side sends a 24-byte nonce and encrypts
-all it writes by XSalsa20.  py-libp2p 0.8.1 has a private network of its own making (Salsa20 with
-an 8-byte nonce), which go and js do not understand and which breaks when a nonce arrives in two
-pieces; so here is the specified one.
+This is libp2p's *Private Networks* specification, version 1: each side sends a nonce of 24 bytes
+and encrypts all that it writes with XSalsa20. py-libp2p 0.8.1 implements a different scheme
+(Salsa20 with a nonce of 8 bytes), which go and js do not understand and which breaks if a nonce
+arrives in two pieces. So the specified one is implemented here.
 
-A key that differs, or that only one side has, shows at the first bytes: the connection ends there,
-before any handshake, and both sides can say why.  One that merely ends says nothing of keys.
+A key that differs, or that only one side has, is detected in the first bytes: the connection ends
+before any handshake, and both sides can report the reason. A connection that merely ends says
+nothing about keys.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from shoal_p2p.net.access import GREETING, HELLO_BYTES, NONCE_BYTES, AccessDenied, looks_encrypted
 from shoal_p2p.net.address import host_and_port
-from shoal_p2p.net.own_port import TAKEN, Source, open_from
+from shoal_p2p.net.listen_port import ADDRESS_IN_USE, BindAddress, connect_from
 
 _ROUNDS = 20
 _MASK = 0xFFFFFFFF
@@ -50,11 +51,11 @@ _DOUBLE_ROUND = tuple(
 
 
 class WrongSwarmKeyError(IOException):
-    """One side has no key, or each another one."""
+    """One side has no key, or the keys differ."""
 
-    def __init__(self, bar: AccessDenied) -> None:
-        super().__init__(bar.says)
-        self.bar = bar
+    def __init__(self, denial: AccessDenied) -> None:
+        super().__init__(denial.message)
+        self.denial = denial
 
 
 def hsalsa20(key: bytes, nonce: bytes) -> bytes:
@@ -74,17 +75,17 @@ def xsalsa20(key: bytes, nonce: bytes) -> Salsa20.Salsa20Cipher:
     return Salsa20.new(key=hsalsa20(key, nonce[:16]), nonce=nonce[16:])
 
 
-class FirstSeen(ReadWriteCloser):
-    """A byte stream whose first bytes tell whether both ends have the same key, or both none."""
+class KeyCheckedStream(ReadWriteCloser):
+    """A byte stream whose first bytes reveal whether both ends have the same key, or none."""
 
     def __init__(self, stream: ReadWriteCloser) -> None:
         self.stream = stream
-        self._held: bytes | None = None
-        """Bytes read ahead and not yet asked for; None before the first read."""
+        self._buffered: bytes | None = None
+        """Bytes read ahead and not returned yet; None before the first read."""
 
     async def write(self, data: bytes) -> None:
         """Write `data`."""
-        await self.stream.write(self.encipher(data))
+        await self.stream.write(self.encrypt(data))
 
     async def read(self, n: int | None = None) -> bytes:
         """Read at most `n` bytes.
@@ -92,33 +93,34 @@ class FirstSeen(ReadWriteCloser):
         Raises:
             WrongSwarmKeyError: the first bytes are not what a peer of the same swarm sends.
         """
-        if self._held is None:
-            self._held = await self._begin()
-        if not self._held:
-            return self.decipher(await self.stream.read(n))
-        head = self._held if n is None else self._held[:n]
-        self._held = self._held[len(head) :]
+        if self._buffered is None:
+            self._buffered = await self._read_header()
+        if not self._buffered:
+            return self.decrypt(await self.stream.read(n))
+        head = self._buffered if n is None else self._buffered[:n]
+        self._buffered = self._buffered[len(head) :]
         return head
 
-    async def _begin(self) -> bytes:
-        """Look at the first bytes, and return those of them that are the stream's."""
+    async def _read_header(self) -> bytes:
+        """Check the first bytes, and return those that belong to the stream."""
         raise NotImplementedError
 
-    def take_held(self) -> bytes:
-        """Return what was read ahead; from then on the stream below may be read directly."""
-        held, self._held = self._held or b"", b""
-        return held
+    def take_buffered(self) -> bytes:
+        """Return the bytes read ahead. After this the underlying stream may be read directly."""
+        buffered, self._buffered = self._buffered or b"", b""
+        return buffered
 
-    def decipher(self, data: bytes) -> bytes:
-        """Return what was read below, in clear. After the first read."""
+    def decrypt(self, data: bytes) -> bytes:
+        """Return the plaintext of bytes from the underlying stream. Only after the first read."""
         return data
 
-    def encipher(self, data: bytes) -> bytes:
-        """Return what is to be written below, in this order. After the first write."""
+    def encrypt(self, data: bytes) -> bytes:
+        """Return the bytes for the underlying stream, to be written in this order. Only after the
+        first write."""
         return data
 
     async def close(self) -> None:
-        """Close the stream below."""
+        """Close the underlying stream."""
         await self.stream.close()
 
     def get_remote_address(self) -> tuple[str, int] | None:
@@ -126,8 +128,8 @@ class FirstSeen(ReadWriteCloser):
         return self.stream.get_remote_address()
 
 
-class PrivateStream(FirstSeen):
-    """One under the key. The first read and write exchange the nonces."""
+class PrivateStream(KeyCheckedStream):
+    """A stream encrypted with the swarm key. The first read and write exchange the nonces."""
 
     def __init__(self, stream: ReadWriteCloser, key: bytes) -> None:
         super().__init__(stream)
@@ -142,47 +144,49 @@ class PrivateStream(FirstSeen):
             nonce = os.urandom(NONCE_BYTES)
             # Before the write: two writers at once must not both send a nonce.
             self._writer = xsalsa20(self._key, nonce)
-        await self.stream.write(nonce + self.encipher(data))
+        await self.stream.write(nonce + self.encrypt(data))
 
-    def decipher(self, data: bytes) -> bytes:
+    def decrypt(self, data: bytes) -> bytes:
         assert self._reader is not None
         return self._reader.decrypt(data)
 
-    def encipher(self, data: bytes) -> bytes:
+    def encrypt(self, data: bytes) -> bytes:
         assert self._writer is not None
         return self._writer.encrypt(data)
 
-    async def _begin(self) -> bytes:
+    async def _read_header(self) -> bytes:
         nonce = b""
         while len(nonce) < NONCE_BYTES:
-            nonce += await self._piece(NONCE_BYTES - len(nonce))
-            # A peer without a key greets at once, and would wait for us to answer.
+            nonce += await self._read_piece(NONCE_BYTES - len(nonce))
+            # A peer without a key sends its header at once and would wait for an answer.
             if nonce.startswith(GREETING):
-                raise WrongSwarmKeyError(AccessDenied.KEY_SUPERFLUOUS)
+                raise WrongSwarmKeyError(AccessDenied.KEY_UNEXPECTED)
         self._reader = xsalsa20(self._key, nonce)
         greeting = b""
         while len(greeting) < len(GREETING):
-            greeting += self._reader.decrypt(await self._piece(len(GREETING) - len(greeting)))
+            greeting += self._reader.decrypt(await self._read_piece(len(GREETING) - len(greeting)))
             if GREETING.startswith(greeting):
                 continue
-            # Only now: under the right key the one nonce in 2,700 serves that looks like none.
+            # Checked only now, because the one nonce in 2,700 that does not look encrypted is valid
+            # under the right key.
             if not looks_encrypted(nonce):
                 raise IOException("the peer speaks another protocol")
             raise WrongSwarmKeyError(AccessDenied.KEY_DIFFERS)
         return greeting
 
-    async def _piece(self, size: int) -> bytes:
+    async def _read_piece(self, size: int) -> bytes:
         piece = await self.stream.read(size)
         if not piece:
-            # A probe does so, and a fellow who is full or going: no word on keys.
-            raise IOException("the peer closed the connection before its greeting was whole")
+            # A port scan does so, and a peer that is full or shutting down. It says nothing about
+            # keys.
+            raise IOException("the peer closed the connection inside its header")
         return piece
 
 
-class ClearStream(FirstSeen):
-    """One without a key, on which a peer with one is noticed."""
+class ClearStream(KeyCheckedStream):
+    """A stream without a key, which detects a peer that has one."""
 
-    async def _begin(self) -> bytes:
+    async def _read_header(self) -> bytes:
         first = b""
         while len(first) < HELLO_BYTES and not first.startswith(GREETING):
             piece = await self.stream.read(HELLO_BYTES - len(first))
@@ -195,14 +199,14 @@ class ClearStream(FirstSeen):
 
 
 class KeyedTCP(TCP):
-    """TCP whose outbound connections are under the key, or clear; the swarm wraps inbound ones."""
+    """TCP with or without the swarm key for outbound connections. The swarm wraps inbound ones."""
 
     def __init__(
         self,
         wrap: Callable[[ReadWriteCloser], ReadWriteCloser],
-        source: Callable[[str], Source | None] = lambda _host: None,
+        source: Callable[[str], BindAddress | None] = lambda _host: None,
     ) -> None:
-        """`source` is where to dial a literal address from, None for any port."""
+        """`source` returns the local address for dialling a literal address; None for any port."""
         super().__init__()
         self._wrap = wrap
         self._source = source
@@ -215,14 +219,14 @@ class KeyedTCP(TCP):
         return raw
 
     async def _dial_resolved(
-        self, maddr: Multiaddr, source: Source | None = None
+        self, maddr: Multiaddr, source: BindAddress | None = None
     ) -> IRawConnection:
         host, port = host_and_port(str(maddr).partition("/p2p/")[0])
         own = source or self._source(host)
         if own is not None:
             try:
-                return RawConnection(TrioTCPStream(await open_from(host, port, own)), True)
+                return RawConnection(TrioTCPStream(await connect_from(host, port, own)), True)
             except OSError as error:
-                if error.errno not in TAKEN:
+                if error.errno not in ADDRESS_IN_USE:
                     raise OpenConnectionError(f"cannot connect to {maddr}: {error}") from error
         return await super()._dial_resolved(maddr)

@@ -1,4 +1,4 @@
-"""Names the private network that a text address is in. Pure."""
+"""Classifies text addresses by private network. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shoal_base.bounded import REMEMBERED
 from shoal_p2p.net.inbound_gate import IpAddress, ip_of
 
 LOOPBACK = "loopback"
-NOWHERE = "nowhere"
+UNROUTABLE = "nowhere"
 _PRIVATE = tuple(
     ipaddress.ip_network(block)
     for block in (
@@ -20,20 +20,20 @@ _PRIVATE = tuple(
 
 
 def private_network_of(host: str) -> str | None:
-    """Return the private block that a text address is in, loopback as one; None for public ones.
+    """Return the private IP block of a text address, or LOOPBACK; None for a public address.
 
-    A name is nowhere: whoever owns it makes it point where he likes, after it was looked at.
+    A DNS name is UNROUTABLE: its owner can change its address after the check.
     """
     address = ip_of(host)
-    return NOWHERE if address is None else _home(address)
+    return UNROUTABLE if address is None else _private_block(address)
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _home(address: IpAddress) -> str | None:
+def _private_block(address: IpAddress) -> str | None:
     if address.is_loopback:
         return LOOPBACK
     for block in _PRIVATE:
         if address.version == block.version and address in block:
             return str(block)
     unusable = address.is_unspecified or address.is_multicast or int(address) >> 24 == 0
-    return NOWHERE if unusable else None
+    return UNROUTABLE if unusable else None

@@ -1,7 +1,7 @@
-"""Peers that reach each other and are kept apart by a key or a list: what is said of it, to whom.
+"""Reports peers that are reachable but refused because of a key or a list.
 
-The side that dials is told by the error of its dial, at once; the other by its log, at once and
-then at doubling intervals up to an hour, for each address and reason.
+The dialling side gets the reason in the error of its dial. The other side logs it at once, and then
+at doubling intervals of up to an hour, for each address and reason.
 """
 
 from __future__ import annotations
@@ -25,89 +25,90 @@ logger = logging.getLogger(__name__)
 
 
 class NotListedError(SecurityUpgradeFailure):
-    """The peer is not on the swarm's list."""
+    """The peer is not on the swarm's list of peers."""
 
     def __init__(self, peer_id: str) -> None:
         super().__init__(f"{peer_id} is not on the swarm's list of peers")
-        self.do = f"to let it in, start the swarm with --allow-peers {peer_id} too"
+        self.remedy = f"to let it in, start the swarm with --allow-peers {peer_id} too"
 
 
 class RefusalCounts:
-    """Counts refusals, and logs them."""
+    """Counts and logs refusals."""
 
     def __init__(self) -> None:
         self.counts: Counter[AccessDenied] = Counter()
-        self._quiet: BoundedDict[tuple[str, AccessDenied], LogThrottle] = BoundedDict()
+        self._throttles: BoundedDict[tuple[str, AccessDenied], LogThrottle] = BoundedDict()
 
-    def note(self, host: str, error: BaseException) -> bool:
-        """Count and tell `error` if it is a refusal; False if it is something else."""
+    def record(self, host: str, error: BaseException) -> bool:
+        """Count and log `error` if it is a refusal, and return whether it is."""
         for cause in causes(error):
             if isinstance(cause, WrongSwarmKeyError):
-                self._note(host, cause.bar, f"{cause.bar.says}; {cause.bar.do}")
+                self._record(host, cause.denial, f"{cause.denial.message}; {cause.denial.remedy}")
                 return True
             if isinstance(cause, NotListedError):
-                self._note(host, AccessDenied.NOT_LISTED, f"{cause}; {cause.do}")
+                self._record(host, AccessDenied.NOT_LISTED, f"{cause}; {cause.remedy}")
                 return True
         return False
 
-    def _note(self, host: str, bar: AccessDenied, words: str) -> None:
-        self.counts[bar] += 1
-        if self._quiet.use((host, bar), LogThrottle).may_say(trio.current_time()):
+    def _record(self, host: str, denial: AccessDenied, words: str) -> None:
+        self.counts[denial] += 1
+        if self._throttles.use((host, denial), LogThrottle).may_say(trio.current_time()):
             logger.warning("refused a connection from %s: %s", host, words)
 
 
-def bar_of(error: BaseException) -> AccessDenied | None:
-    """Return what kept a dial that ended in `error` from the peer; None for anything else."""
+def find_denial(error: BaseException) -> AccessDenied | None:
+    """Return why the peer refused a dial that failed with `error`; None for other errors."""
     for cause in causes(error):
         if isinstance(cause, WrongSwarmKeyError):
-            return cause.bar
+            return cause.denial
         if isinstance(cause, MuxerUpgradeFailure):
             return AccessDenied.NOT_LISTED
     return None
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Walk from `error` to what started it."""
+    """Yield `error` and its chain of causes."""
     while error is not None:
         yield error
         error = error.__cause__
 
 
 class DialError(Exception):
-    """A dial did not end in a connection to the expected peer; one line."""
+    """A dial failed to connect to the expected peer. One line."""
 
     def __init__(
-        self, text: str, bar: AccessDenied | None = None, *, is_cut_off: bool = False
+        self, text: str, denial: AccessDenied | None = None, *, is_closed_early: bool = False
     ) -> None:
         super().__init__(text)
-        self.bar = bar
-        """The key or list that keeps the two apart where they reach each other; None if unknown."""
-        self.is_cut_off = is_cut_off
-        """True where somebody is there, and hung up before a word: as who has no slot free does."""
+        self.denial = denial
+        """The key or list that keeps the two reachable peers apart; None if there is none."""
+        self.is_closed_early = is_closed_early
+        """True if the peer closed the connection before negotiation, as a peer without a free slot
+        does."""
 
 
-class KnockFailedError(Exception):
-    """A dial from the port listened on led to no connection; why is of no use to anybody."""
+class PunchFailedError(Exception):
+    """A dial from the listen port failed."""
 
 
 def dial_error(address: str, error: BaseException, *, is_open: bool = False) -> DialError:
-    """Return what a dial of `address` that ended in an error of py-libp2p's swarm came to.
+    """Convert an error of py-libp2p's swarm for a dial of `address`.
 
-    `is_open` where this node's swarm is known to have no list of peers.
+    `is_open`: this node's swarm is known to have no list of peers.
     """
-    bar = bar_of(error)
-    if bar is AccessDenied.NOT_LISTED and is_open:
-        bar = AccessDenied.CUT_OFF
-    if bar is not None:
-        return DialError(f"cannot connect to {address}: {bar.says}; {bar.do}", bar)
-    if _is_cut_off(error) and not is_circuit(address):
-        why = "it closed the connection before a word was spoken: it may be full"
-        return DialError(f"cannot connect to {address}: {why}", is_cut_off=True)
+    denial = find_denial(error)
+    if denial is AccessDenied.NOT_LISTED and is_open:
+        denial = AccessDenied.BANNED
+    if denial is not None:
+        return DialError(f"cannot connect to {address}: {denial.message}; {denial.remedy}", denial)
+    if _is_closed_early(error) and not is_circuit(address):
+        why = "it closed the connection before negotiation: it may be full"
+        return DialError(f"cannot connect to {address}: {why}", is_closed_early=True)
     return DialError(f"cannot connect to {address}: {root_cause(error)}")
 
 
-def _is_cut_off(error: BaseException) -> bool:
-    """Return whether the connection was open, and ended while its encryption was negotiated."""
+def _is_closed_early(error: BaseException) -> bool:
+    """Return whether the connection opened, and ended while its encryption was negotiated."""
     found = list(causes(error))
     return any(isinstance(cause, SecurityUpgradeFailure) for cause in found) and any(
         isinstance(cause, ConnectionClosedError | IncompleteReadError) for cause in found

@@ -1,9 +1,9 @@
-"""Relays for peers that nobody can dial: reservations, and circuits between two of their streams.
+"""Relays for peers that cannot be dialled: reservations, and circuits between two streams.
 
-    reserved peer ◀── STOP stream ── this relay ◀── HOP stream ── whoever dials it
+    reserved peer ◀── STOP stream ── this relay ◀── HOP stream ── dialling peer
 
-Both ends encrypt with each other: the relay sees ciphertext.  Everything is bounded: reservations,
-circuits, and each circuit's bytes and seconds; what is over ends with the streams.
+The two ends encrypt end to end, so the relay sees only ciphertext. Reservations, circuits, and the
+bytes and seconds of each circuit are limited. Their state ends with the streams.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayLimits:
-    """Bounds of what the relay gives away."""
+    """Limits of a relay."""
 
     reservations: int = 64
     circuits: int = 256
     circuits_per_peer: int = 32
-    """Most circuits to one reserved peer, and from one peer that dials."""
+    """Circuits to one reserved peer, and from one dialling peer."""
     network_share: float = 0.25
-    """Share of the reservations and of the dialled circuits that one network may take. Loopback is
-    free."""
+    """Share of the reservations and of the circuits that one network may use. Loopback is
+    exempt."""
     circuit_bytes: int = 1 << 28
-    """Bytes, both ways together, after which a circuit ends and its peers open another. This and
-    the age below were chosen, not measured."""
+    """Bytes, both ways together, after which a circuit ends and its peers open another. This limit
+    and the age below are guesses."""
     circuit_seconds: float = 3600.0
-    """Age at which a circuit ends."""
+    """Maximum age of a circuit."""
     reservation_seconds: float = 1800.0
 
 
 class _OverLimitError(Exception):
-    """The circuit has carried all that it may."""
+    """The circuit has reached its byte limit."""
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class _Budget:
 
 
 class RelayServer:
-    """Answers the HOP protocol. `serve` before the host listens."""
+    """Serves the HOP protocol. Call `serve` before the host listens."""
 
     def __init__(self, host: Libp2pHost, limits: RelayLimits | None = None) -> None:
         self._host = host
@@ -76,23 +76,23 @@ class RelayServer:
         self.limits = limits or RelayLimits()
         self._reserved: dict[PeerId, float] = {}
         self._network: dict[PeerId, str | None] = {}
-        """Network from which each reserved peer came."""
+        """Network of each reserved peer."""
         self._circuits_of_network: Counter[str | None] = Counter()
         self._circuits: Counter[PeerId] = Counter()
         self.num_circuits = 0
-        """Open now."""
+        """Open circuits."""
         self.bytes_relayed = 0
         self.refused: Counter[str] = Counter()
         """Requests refused, by status."""
-        host.add_peer_callbacks(disconnected=self._drop)
+        host.add_peer_callbacks(disconnected=self._on_disconnected)
 
     def serve(self) -> None:
-        """Start answering."""
+        """Register the HOP handler."""
         self._inner.set_stream_handler(HOP, self._handle)
 
     @property
     def num_reserved(self) -> int:
-        """Peers with a reservation that has not run out."""
+        """Peers with a current reservation."""
         now = trio.current_time()
         self._reserved = {peer: until for peer, until in self._reserved.items() if until > now}
         return len(self._reserved)
@@ -103,17 +103,18 @@ class RelayServer:
             return ()
         return tuple(f"{own}{CIRCUIT}" for own in self._host.listen_addrs() if not is_circuit(own))
 
-    def _drop(self, peer_id: PeerId) -> None:
+    def _on_disconnected(self, peer_id: PeerId) -> None:
         self._reserved.pop(peer_id, None)
         self._network.pop(peer_id, None)
 
     async def _handle(self, stream: INetStream) -> None:
-        """Serve one stream; what a peer's bytes raise resets it (see the swarm)."""
+        """Serve one stream. Malformed messages reset it (see the swarm)."""
         peer_id = from_libp2p_id(stream.muxed_conn.peer_id)
         with trio.fail_after(REPLY_S):
             message = await read_hop(stream)
         if not self._host.is_connected(peer_id):
-            # Said on a connection that is only coming or is over: of no network, it would be free.
+            # The connection is not yet in the table, or is over. It has no network, so no limit
+            # would apply.
             await reset_stream(stream)
         elif is_circuit(self._host.remote_address(peer_id)):
             await self._refuse(stream, pb.Status.PERMISSION_DENIED)  # no circuits over circuits
@@ -135,7 +136,7 @@ class RelayServer:
 
     async def _reserve(self, stream: INetStream, peer_id: PeerId) -> None:
         network = network_of(self._host.connections(), peer_id)
-        if peer_id not in self._reserved and not self._has_place(network):
+        if peer_id not in self._reserved and not self._has_capacity(network):
             await self._refuse(stream, pb.Status.RESERVATION_REFUSED)
             return
         self._network[peer_id] = network
@@ -155,15 +156,16 @@ class RelayServer:
         )
         await stream.close()
 
-    def _has_place(self, network: str | None) -> bool:
-        """Return whether a newcomer of `network` gets a place: networks cost something."""
+    def _has_capacity(self, network: str | None) -> bool:
+        """Return whether `network` may have another reservation. Networks are costly, peer ids are
+        not."""
         if self.num_reserved >= self.limits.reservations:
             return False
-        beside = sum(self._network.get(peer_id) == network for peer_id in self._reserved)
-        return network is None or beside < self._share(self.limits.reservations)
+        num_same_network = sum(self._network.get(peer_id) == network for peer_id in self._reserved)
+        return network is None or num_same_network < self._share(self.limits.reservations)
 
-    def _share(self, places: int) -> int:
-        return max(1, int(places * self.limits.network_share))
+    def _share(self, slots: int) -> int:
+        return max(1, int(slots * self.limits.network_share))
 
     def _limit(self) -> pb.Limit:
         return pb.Limit(duration=int(self.limits.circuit_seconds), data=self.limits.circuit_bytes)
@@ -175,11 +177,11 @@ class RelayServer:
             return
         busiest = max(self._circuits[source], self._circuits[target])
         network = network_of(self._host.connections(), source)
-        beside = self._circuits_of_network[network] if network is not None else 0
+        num_same_network = self._circuits_of_network[network] if network is not None else 0
         if (
             self.num_circuits >= limits.circuits
             or busiest >= limits.circuits_per_peer
-            or beside >= self._share(limits.circuits)
+            or num_same_network >= self._share(limits.circuits)
         ):
             await self._refuse(stream, pb.Status.RESOURCE_LIMIT_EXCEEDED)
             return
@@ -188,7 +190,7 @@ class RelayServer:
         self._circuits_of_network[network] += 1
         self.num_circuits += 1
         try:
-            await self._join(stream, source, target)
+            await self._open_circuit(stream, source, target)
         finally:
             self.num_circuits -= 1
             self._circuits.subtract(ends)
@@ -196,7 +198,7 @@ class RelayServer:
             self._circuits_of_network[network] -= 1
             self._circuits_of_network = +self._circuits_of_network
 
-    async def _join(self, stream: INetStream, source: PeerId, target: PeerId) -> None:
+    async def _open_circuit(self, stream: INetStream, source: PeerId, target: PeerId) -> None:
         other: INetStream | None = None
         try:
             try:
@@ -208,7 +210,7 @@ class RelayServer:
                     )
                     await write_message(other, request)
                     answer = await read_stop(other)
-            except Exception as error:  # noqa: BLE001 - the target's fault, whatever it is
+            except Exception as error:  # noqa: BLE001 - any failure of the target
                 logger.debug("no circuit to %s: %r", target, error)
                 await self._refuse(stream, pb.Status.CONNECTION_FAILED)
                 return
@@ -219,13 +221,13 @@ class RelayServer:
                 type=pb.HopMessage.STATUS, status=pb.Status.OK, limit=self._limit()
             )
             await self._answer(stream, accepted)
-            await self._carry(stream, other)
+            await self._relay(stream, other)
         finally:
             await reset_stream(stream)
             if other is not None:
                 await reset_stream(other)
 
-    async def _carry(self, one: INetStream, other: INetStream) -> None:
+    async def _relay(self, one: INetStream, other: INetStream) -> None:
         """Copy both ways until either side ends or a limit is reached."""
         budget = _Budget(self.limits.circuit_bytes)
 
@@ -238,7 +240,7 @@ class RelayServer:
                     self.bytes_relayed += len(data)
                     with trio.fail_after(LONG_DEADLINE_S):
                         await sink.write(data)
-            except Exception as error:  # noqa: BLE001 - either end may break it in any way
+            except Exception as error:  # noqa: BLE001 - either end may fail in any way
                 logger.debug("a circuit ends: %r", error)
             nursery.cancel_scope.cancel()
 

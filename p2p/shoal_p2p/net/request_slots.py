@@ -1,8 +1,8 @@
-"""Decides which requests are served at once, when more peers ask than there are seats.
+"""Decides which requests are served when there are more than slots.
 
-Where all seats are taken they are shared by network, then by name (`HierarchicalQuota`).  A seat
-that waits for its peer, which has yet to send its request or to read its answer, goes to a newcomer
-that has less; work in hand is done to its end.
+When all slots are taken, they are shared fairly by network, then by peer (`HierarchicalQuota`). A
+slot that waits for its peer, which has yet to send its request or to read its answer, is given to a
+newcomer that has fewer. Requests in progress are completed.
 """
 
 from __future__ import annotations
@@ -12,55 +12,58 @@ from collections.abc import Callable
 from shoal_p2p.fair.quota import HierarchicalQuota, QuotaEntry
 from shoal_wire.types import PeerId
 
-Seat = QuotaEntry[Callable[[], None]]
-"""One request on its way through; its item is called when the seat is given to a newcomer."""
+Slot = QuotaEntry[Callable[[], None]]
+"""One request being served. Its item is called when the slot is given to another peer."""
 
 
 class RequestSlots:
-    """Bounds requests, in all and by name; of one name the longest seated goes first."""
+    """Limits concurrent requests, in all and for each peer. A peer's oldest slot is evicted
+    first."""
 
-    def __init__(self, *, max_seats: int, max_of_peer: int) -> None:
-        self._max_seats = max_seats
-        self._max_of_peer = max_of_peer
+    def __init__(self, *, max_slots: int, max_per_peer: int) -> None:
+        self._max_slots = max_slots
+        self._max_per_peer = max_per_peer
         self._tree: HierarchicalQuota[Callable[[], None]] = HierarchicalQuota()
-        self._seats: set[Seat] = set()
+        self._slots: set[Slot] = set()
 
     def __len__(self) -> int:
-        return len(self._seats)
+        return len(self._slots)
 
     @property
     def num_busy(self) -> int:
-        """Seats where it is our turn."""
-        return len(self._seats) - self._tree.root.num_free
+        """Slots that wait for this node."""
+        return len(self._slots) - self._tree.root.num_free
 
-    def __contains__(self, seat: object) -> bool:
-        return seat in self._seats
+    def __contains__(self, slot: object) -> bool:
+        return slot in self._slots
 
-    def take(
+    def acquire(
         self, peer_id: PeerId, source: str, *, evict: Callable[[], None] = lambda: None
-    ) -> Seat | None:
-        """Return a seat for a peer of that network (`source_of`); None if there is none for it."""
+    ) -> Slot | None:
+        """Return a slot for a peer of the network `source` (`source_of`); None if there is none for
+        it."""
         share_key = (source, peer_id)
-        if self._tree.count(share_key) >= self._max_of_peer:
+        if self._tree.count(share_key) >= self._max_per_peer:
             return None
-        if len(self) >= self._max_seats:
+        if len(self) >= self._max_slots:
             victim = self._tree.pick_eviction(share_key)
             if victim is None:
                 return None
-            self.leave(victim)
+            self.release(victim)
             victim.item()
-        seat = QuotaEntry(share_key, evict)
-        self._tree.add(seat)
-        self._seats.add(seat)
-        return seat
+        slot = QuotaEntry(share_key, evict)
+        self._tree.add(slot)
+        self._slots.add(slot)
+        return slot
 
-    def set_busy(self, seat: Seat, *, is_busy: bool) -> None:
-        """Note whether it is our turn: while it is, nobody takes the seat away."""
-        if seat in self._seats:
-            self._tree.set_free(seat, is_free=not is_busy)
+    def set_busy(self, slot: Slot, *, is_busy: bool) -> None:
+        """Record whether the request waits for this node. While it does, its slot is not
+        evicted."""
+        if slot in self._slots:
+            self._tree.set_free(slot, is_free=not is_busy)
 
-    def leave(self, seat: Seat) -> None:
-        """Give a seat back, if it is still held."""
-        if seat in self._seats:
-            self._seats.remove(seat)
-            self._tree.remove(seat)
+    def release(self, slot: Slot) -> None:
+        """Release a slot, unless it was released already."""
+        if slot in self._slots:
+            self._slots.remove(slot)
+            self._tree.remove(slot)

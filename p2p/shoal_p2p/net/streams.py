@@ -1,4 +1,4 @@
-"""Varint-prefixed frames and messages of a stream, and its end."""
+"""Length-prefixed frames and messages on streams, and how streams end."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ logger = logging.getLogger(__name__)
 M = TypeVar("M", bound=Message)
 
 Stream = INetStream
-"""A stream of one protocol with one peer, for rooms that do not import py-libp2p."""
+"""A stream of one protocol with one peer, for packages that do not import py-libp2p."""
 
 AnyStreamError = BaseLibp2pError
-"""Error of py-libp2p where a stream ends or a peer breaks the rules of a layer below."""
+"""py-libp2p's base error, raised when a stream ends or a peer violates a lower-layer protocol."""
 
 SHORT_BYTES = 1024
-"""Longest name of a protocol, and longest request that asks for something there is one of."""
+"""Maximum length of a protocol name, and of a request without variable content."""
 _MAX_VARINT_BYTES = 5
-FRAMES_A_TURN = 64
-"""Taken from what has come, before other tasks have a turn."""
+FRAMES_PER_TURN = 64
+"""Frames processed before other tasks run."""
 
 
 _GONE = (
@@ -47,30 +47,30 @@ _GONE = (
     trio.BrokenResourceError,
     trio.ClosedResourceError,
 )
-"""Raised where the peer has closed or reset the stream, or the connection is lost."""
+"""Raised if the peer has closed or reset the stream, or the connection is lost."""
 
 
 class MalformedFrameError(Exception):
-    """The length prefix is no varint, or says more than one frame may hold."""
+    """The length prefix is not a varint, or exceeds the limit."""
 
 
-def framed(body: bytes) -> bytes:
-    """Return `body` with its length before it, as a varint."""
+def add_length_prefix(body: bytes) -> bytes:
+    """Return `body` with its length as a varint in front."""
     return encode_varint_prefixed(body)
 
 
 async def write_message(stream: INetStream, message: Message) -> None:
-    """Write one message with its length before it. The caller holds the deadline."""
-    await stream.write(framed(message.SerializeToString()))
+    """Write one length-prefixed message. The caller sets the deadline."""
+    await stream.write(add_length_prefix(message.SerializeToString()))
 
 
 async def read_message(stream: INetStream, kind: type[M], max_bytes: int) -> M:
-    """Read one message. Raises what the bytes or the stream deserve."""
+    """Read one message. Raises for malformed bytes or a broken stream."""
     return kind.FromString(await read_varint_prefixed_bytes_limited(stream, max_bytes))
 
 
 class FrameReader:
-    """Reads frames, in large pieces; holds at most one frame and one piece."""
+    """Reads frames in large pieces. Buffers at most one frame and one piece."""
 
     def __init__(self, stream: Reader, max_frame_bytes: int) -> None:
         self._stream = stream
@@ -82,11 +82,11 @@ class FrameReader:
         """Return the next frame.
 
         Raises:
-            MalformedFrameError: reset the stream.
+            MalformedFrameError: the stream must be reset.
             libp2p's stream errors: the stream ended.
         """
         self._taken += 1
-        if self._taken >= FRAMES_A_TURN:
+        if self._taken >= FRAMES_PER_TURN:
             self._taken = 0
             await trio.lowlevel.checkpoint()
         while (header := self._header()) is None:
@@ -106,7 +106,7 @@ class FrameReader:
         self._buffer += piece
 
     def _header(self) -> tuple[int, int] | None:
-        """Return where the frame starts and its length; None if more bytes are needed."""
+        """Return the start and length of the frame; None if more bytes are needed."""
         length = 0
         for position, byte in enumerate(self._buffer[:_MAX_VARINT_BYTES]):
             length |= (byte & 0x7F) << (7 * position)
@@ -119,9 +119,10 @@ class FrameReader:
         return None
 
 
-def below(stream: INetStream) -> IMuxedStream:
-    """Return the muxer's stream, for who reads or writes much: py-libp2p's own asks two locks each
-    time whether the stream is open, which the muxer's knows. Its end stays the caller's to tell."""
+def muxed_stream(stream: INetStream) -> IMuxedStream:
+    """Return the muxer's stream, for bulk reads and writes: py-libp2p's own acquires two locks
+    on each call to check a state that the muxer knows. The caller remains responsible for
+    closing it."""
     assert isinstance(stream, NetStream)
     return stream.muxed_stream
 
@@ -134,7 +135,7 @@ async def wait_for_end(stream: INetStream) -> None:
 def log_failure(doing: str, peer_id: object, error: Exception) -> None:
     """Log that a stream failed while `doing` something (from or to) a peer.
 
-    A peer that goes away in the middle of a stream is no news: that is told at debug level alone.
+    A peer that disconnects inside a stream is normal and is logged at debug level only.
     """
     if isinstance(error, _GONE):
         logger.debug("%s %s ended with the stream: %r", doing, peer_id, error)
@@ -153,5 +154,5 @@ async def reset_stream(stream: INetStream | IMuxedStream) -> None:
         scope.shield = True
         try:
             await stream.reset()
-        except Exception as error:  # noqa: BLE001 - already broken, which is what we want
+        except Exception as error:  # noqa: BLE001 - already broken, as intended
             logger.debug("reset failed: %r", error)

@@ -1,19 +1,20 @@
-"""py-libp2p's swarm and host, built with TCP, noise and yamux only and with its traps removed.
+"""py-libp2p's swarm and host, reduced to TCP, Noise and Yamux, with its traps removed.
 
-What differs from ``libp2p.new_host`` 0.8.1, and why:
+Differences from ``libp2p.new_host`` 0.8.1, with reasons:
 
-* its default security set accepts ``/plaintext/2.0.0``; here noise is the only one;
-* an inbound connection keeps its slot for the node's whole life, so after some 250 handshakes
-  everybody is refused; here the slot ends with the connection;
-* opening a stream dials on its own, remembers failures for 60 s and prefers stale addresses;
-  here only `Libp2pHost.dial` dials, one given address at a time;
-* the auto-connector, the resource manager's circuit breaker and the identify task act on their
-  own clocks and memory; here discovery and the host do that;
-* the agent string is a global of a module, one for all hosts of a process; here each has its own;
-* what a peer pushes of itself (identify/push) is kept, a megabyte and more a name; here nobody
-  takes it, and nothing that a peer says of itself gets into the library's address book;
-* who negotiates makes it hold megabytes and answer without end; here lines are short, and few;
-* an exception in a stream handler ends the swarm; here it ends the stream.
+* Its default security set accepts ``/plaintext/2.0.0``; here Noise is the only one.
+* An inbound connection keeps its slot until the node exits, so all connections are refused after
+  about 250 handshakes; here the slot ends with the connection.
+* Opening a stream dials implicitly, remembers failures for 60 s and prefers stale addresses; here
+  only `Libp2pHost.dial` dials, one given address at a time.
+* The auto-connector, the resource manager's circuit breaker and the identify task act on their own
+  clocks and memory; here discovery and the host do that.
+* The agent string is a module global, shared by all hosts of a process; here each host has its own.
+* Identify/push data of a peer is stored, a megabyte and more for each peer id; here it is ignored,
+  and nothing that a peer claims enters the library's address book.
+* A negotiating peer can make it hold megabytes and answer without end; here lines are short and
+  few.
+* An exception in a stream handler ends the swarm; here it ends the stream.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ from shoal_p2p.net.admission import Admission
 from shoal_p2p.net.announced import AnnouncedAddresses
 from shoal_p2p.net.channel import ChannelNoise
 from shoal_p2p.net.circuit import CircuitStream, CircuitTransport
-from shoal_p2p.net.identify import identify_answer
+from shoal_p2p.net.identify import identify_handler
 from shoal_p2p.net.identity import Identity
 from shoal_p2p.net.inbound_gate import GateLimits, GateRefusal, GateTicket, InboundGate
-from shoal_p2p.net.layers import remote_end
+from shoal_p2p.net.layers import remote_endpoint
+from shoal_p2p.net.listen_port import BindAddress, bind_address_for, connect_from, is_behind_nat
 from shoal_p2p.net.negotiation import BoundedMultiselect, BoundedMultiselectClient
-from shoal_p2p.net.own_port import Source, is_seen_through_a_router, open_from, source_for
 from shoal_p2p.net.private import ClearStream, KeyedTCP, PrivateStream
 from shoal_p2p.net.refusals import NotListedError, RefusalCounts
 from shoal_p2p.net.streams import log_failure, reset_stream
@@ -72,23 +73,23 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwarmSettings:
-    """Bounds of the connection layer."""
+    """Limits of the connection layer."""
 
     max_connections: int = 128
-    """Inbound and outbound together, unfinished inbound handshakes included."""
+    """Inbound and outbound together, including unfinished inbound handshakes."""
     max_streams_per_connection: int = 64
-    """Inbound streams served at once; more are reset."""
+    """Inbound streams served at once. Further ones are reset."""
     handshake_deadline_s: float = 10.0
-    """Deadline also for agreeing on a stream's protocol."""
+    """Deadline for handshakes, and for negotiating a stream's protocol."""
     keepalive: KeepaliveSettings = field(default_factory=KeepaliveSettings)
     gate: GateLimits = field(default_factory=GateLimits)
-    """Bounds of what strangers occupy before they have said who they are."""
+    """Limits for unauthenticated connections."""
     key: bytes | None = field(default=None, repr=False)
-    """Pre-shared key of a private swarm, 32 bytes; None is a public one."""
+    """Pre-shared key of a private swarm, 32 bytes; None for a public one."""
 
 
 class _NoAutoConnector(AutoConnector):
-    """Dials nobody and remembers nobody: discovery does both."""
+    """An auto-connector that does nothing: discovery dials and remembers peers."""
 
     async def maybe_connect(self) -> None:
         """Do nothing."""
@@ -121,7 +122,7 @@ class GuardedSwarm(Swarm):
             ),
             transports=[
                 CircuitTransport(relays, self._keyed),
-                KeyedTCP(self._keyed, self._source),
+                KeyedTCP(self._keyed, self._bind_address),
             ],
             retry_config=RetryConfig(max_retries=0),
             connection_config=_connection_config(settings),
@@ -134,12 +135,12 @@ class GuardedSwarm(Swarm):
         self.refusals = RefusalCounts()
         self.traffic = security.traffic
         self.on_full: Callable[[str], None] = lambda _network: None
-        """Called when a connection is refused for want of a slot: `Host.set_full_callback`."""
+        """Called when a connection is refused because no slot is free: `Host.set_full_callback`."""
 
     def _check(self, peer_id: ID) -> None:
-        """Raise for a banned peer or a stranger.
+        """Raise for a banned peer, or one that is not on the list.
 
-        Its name is proven by then, and no muxer negotiated.
+        At this point its identity is proven, and no muxer has been negotiated.
         """
         name = from_libp2p_id(peer_id)
         if self._admission.is_banned(name, trio.current_time()):
@@ -148,7 +149,7 @@ class GuardedSwarm(Swarm):
             raise NotListedError(str(peer_id))
 
     async def dial_peer(self, peer_id: ID) -> list[INetConn]:
-        """Refuse: `new_stream` ends up here when there is no connection."""
+        """Refuse: `new_stream` calls this when there is no connection."""
         raise SwarmException(f"not connected to {peer_id}")
 
     def _schedule_auto_connect(self) -> None:
@@ -157,22 +158,22 @@ class GuardedSwarm(Swarm):
     async def _handle_inbound_connection(
         self, read_write_closer: ReadWriteCloser, maddr: Multiaddr
     ) -> None:
-        """Upgrade one accepted socket and hold its slot exactly as long as it lives."""
+        """Upgrade one accepted socket, and hold its slot for exactly as long as it lives."""
         ticket = self._admit(read_write_closer)
         if ticket is None:
-            abort(read_write_closer)  # a reset: no state of ours stays behind
+            abort(read_write_closer)  # a reset, which leaves no state in this system
             return
         try:
             raw = RawConnection(self._keyed(read_write_closer), False)
-            host = remote_end(read_write_closer)[0] or "an unknown address"
+            host = remote_endpoint(read_write_closer)[0] or "an unknown address"
             try:
-                await self._serve_inbound(raw, maddr, host, ticket.settled)
+                await self._serve_inbound(raw, maddr, host, ticket.on_handshake_done)
             finally:
                 with trio.move_on_after(AT_ONCE_S) as scope:
                     scope.shield = True
                     await raw.close()
         finally:
-            ticket.left()
+            ticket.on_closed()
 
     def _keyed(self, connection: ReadWriteCloser) -> ReadWriteCloser:
         key = self._settings.key
@@ -181,14 +182,14 @@ class GuardedSwarm(Swarm):
     def _admit(self, connection: ReadWriteCloser) -> GateTicket | None:
         if self._gate is None:
             self._gate = InboundGate(self._settings.gate, trio.current_time())
-        # Dialled connections count too: the library notices one too many after its handshake,
-        # and tells nobody.
+        # Outbound connections count too: the library notices an excess only after the handshake,
+        # and silently.
         taken = len(self.get_connections()) + self._gate.num_unfinished
         if taken >= self._settings.max_connections:
             self._gate.refused[GateRefusal.FULL] += 1
             self.on_full("")
             return None
-        host, _ = remote_end(connection)
+        host, _ = remote_endpoint(connection)
         ticket = self._gate.admit(host, trio.current_time())
         if isinstance(ticket, GateRefusal):
             logger.debug("inbound connection refused: %s", ticket)
@@ -199,7 +200,7 @@ class GuardedSwarm(Swarm):
 
     @property
     def refused(self) -> dict[str, int]:
-        """Inbound connections closed before a protocol was spoken on them, by reason."""
+        """Inbound connections closed before any protocol was negotiated, by reason."""
         at_gate: Counter[GateRefusal] = Counter() if self._gate is None else self._gate.refused
         after_it = self.refusals.counts
         return {str(why): n for counts in (at_gate, after_it) for why, n in counts.items()}
@@ -209,52 +210,53 @@ class GuardedSwarm(Swarm):
         raw: RawConnection,
         maddr: Multiaddr,
         where: str,
-        settled: Callable[[], None] = lambda: None,
+        on_secured: Callable[[], None] = lambda: None,
     ) -> None:
-        """Serve a connection from `where` until it ends; `settled` is called once it is secure."""
+        """Serve a connection from `where` until it ends. `on_secured` is called after the
+        handshake."""
         try:
             muxed = await self.upgrade_inbound_raw_conn(raw, maddr)
-            settled()
+            on_secured()
             await muxed.event_closed.wait()
-        except Exception as error:  # noqa: BLE001 - strangers' handshakes fail in every way
-            if not self.refusals.note(where, error):
+        except Exception as error:  # noqa: BLE001 - untrusted handshakes fail in any way
+            if not self.refusals.record(where, error):
                 logger.debug("inbound connection from %s failed: %r", where, error)
 
     async def serve_circuit(self, circuit: CircuitStream) -> None:
-        """Serve a connection that came through a relay, until it ends."""
+        """Serve an inbound relayed connection until it ends."""
         raw = RawConnection(self._keyed(circuit), False)
         try:
             await self._serve_inbound(raw, Multiaddr(circuit.address), circuit.address)
         finally:
             circuit.abort()
 
-    # Behind a router
+    # Behind NAT
 
     def _listening(self) -> list[str]:
         return [str(a) for listener in self.listeners.values() for a in listener.get_addrs()]
 
-    def _source(self, host: str) -> Source | None:
+    def _bind_address(self, host: str) -> BindAddress | None:
         listening = self._listening()
-        seen = is_seen_through_a_router(host, listening)
-        return source_for(host, listening) if seen else None
+        seen = is_behind_nat(host, listening)
+        return bind_address_for(host, listening) if seen else None
 
     async def punch_dial(self, address: str) -> TrioTCPStream:
-        """Connect to a transport address from the port listened on, as its peer does at this time.
+        """Connect to a transport address from the listen port, at the same time as the peer does.
 
-        One connection may come of both dials, and nothing on it tells who is the client: see
-        `as_initiator` and `as_responder`, which see to it that it is closed.
+        Both dials may result in one connection, which does not show which end is the client.
+        `as_initiator` and `as_responder` take the roles, and close it.
 
         Raises:
-            OSError: nobody there, or no port to dial from.
+            OSError: the dial failed, or no listen port can be used.
         """
         host, port = host_and_port(address)
-        source = source_for(host, self._listening())
+        source = bind_address_for(host, self._listening())
         if source is None:
-            raise OSError(f"not listening where {address} could be dialled from")
-        return TrioTCPStream(await open_from(host, port, source))
+            raise OSError(f"no listen port from which {address} can be dialled")
+        return TrioTCPStream(await connect_from(host, port, source))
 
     async def as_initiator(self, stream: TrioTCPStream, peer_id: ID) -> None:
-        """Be the client on a connection that `punch_dial` has opened.
+        """Take the client's role on a connection opened by `punch_dial`.
 
         Raises:
             SwarmException, trio.TooSlowError: it is not `peer_id`, or may not connect.
@@ -268,11 +270,12 @@ class GuardedSwarm(Swarm):
             raise
 
     async def as_responder(self, stream: TrioTCPStream, address: str) -> None:
-        """Be the server on it, past the gate like for any that comes in, until it ends."""
+        """Take the server's role, through the gate like any inbound connection, until it ends."""
         await self._handle_inbound_connection(stream, Multiaddr(address))
 
     def set_stream_handler(self, stream_handler: Callable[[INetStream], Awaitable[None]]) -> None:
-        """Serve inbound streams by `stream_handler`, bounded and contained."""
+        """Serve inbound streams with `stream_handler`, limited in number and with contained
+        errors."""
 
         async def guarded(stream: INetStream) -> None:
             await self._serve_stream(stream, stream_handler)
@@ -290,7 +293,7 @@ class GuardedSwarm(Swarm):
         self._serving[key] += 1
         try:
             await handler(stream)
-        except Exception as error:  # noqa: BLE001 - one stream's fault must not end the swarm
+        except Exception as error:  # noqa: BLE001 - an error in one stream must not end the swarm
             log_failure("serving a stream of", connection.peer_id, error)
             await reset_stream(stream)
         finally:
@@ -300,10 +303,10 @@ class GuardedSwarm(Swarm):
 
 
 class QuietHost(BasicHost):
-    """The host without its own identify tasks (`Libp2pHost` identifies, in its own nursery).
+    """The host without its own identify tasks (`Libp2pHost` runs identify in its own nursery).
 
-    Its addresses are those that are announced: the library's are cut at the first peer id, which of
-    an address through a relay leaves the relay's own.
+    Its addresses are the announced ones. The library truncates addresses at the first peer id,
+    which for a circuit address is the relay's.
     """
 
     def __init__(self, *, announced: AnnouncedAddresses, **what: Any) -> None:
@@ -311,14 +314,14 @@ class QuietHost(BasicHost):
         super().__init__(**what)
 
     def get_transport_addrs(self) -> list[Multiaddr]:
-        """Return the addresses listened on; none once their sockets are closed."""
+        """Return the listening addresses; empty once the sockets are closed."""
         with suppress(OSError):
             return super().get_transport_addrs()
         return []
 
     def get_addrs(self) -> list[Multiaddr]:
-        """Return the full addresses that others are told."""
-        told = self._announced.beside(map(str, self.get_transport_addrs()))
+        """Return the full addresses to announce."""
+        told = self._announced.to_announce(map(str, self.get_transport_addrs()))
         return [Multiaddr(f"{address}/p2p/{self.get_id()}") for address in told]
 
     def get_network(self) -> GuardedSwarm:
@@ -329,7 +332,7 @@ class QuietHost(BasicHost):
         """Do nothing."""
 
     async def _push_identify_to_all_peers(self) -> None:
-        """Do nothing: nobody is connected when the host begins to listen."""
+        """Do nothing: there are no connections when the host starts to listen."""
 
 
 def build_host(
@@ -341,12 +344,12 @@ def build_host(
     relays: Libp2pHost,
     announced: AnnouncedAddresses,
 ) -> QuietHost:
-    """Return a host that accepts noise over TCP with yamux and nothing else.
+    """Return a host that accepts only Noise over TCP with Yamux.
 
-    What it tells others of its addresses is what `announced` makes of those listened on.
+    It announces what `announced` derives from the listening addresses.
     """
     if not os.environ.get("LIBP2P_DEBUG"):
-        # It logs what strangers do as errors, with tracebacks, past every handler of ours.
+        # The library logs errors of untrusted peers with tracebacks, bypassing shoal's handlers.
         logging.getLogger("libp2p").setLevel(logging.CRITICAL)
     swarm = GuardedSwarm(identity, settings, admission=admission, relays=relays)
 
@@ -358,8 +361,8 @@ def build_host(
     )
     host.multiselect = BoundedMultiselect(dict(host.multiselect.handlers))
     host.multiselect_client = BoundedMultiselectClient()
-    host.set_stream_handler(TProtocol(IDENTIFY_ID), identify_answer(host, agent))
-    # A megabyte of protocol names pushed is fourteen kept, under a name that costs nothing.
+    host.set_stream_handler(TProtocol(IDENTIFY_ID), identify_handler(host, agent))
+    # A pushed megabyte of protocol names occupies fourteen in memory, under a free peer id.
     host.remove_stream_handler(TProtocol(IDENTIFY_PUSH_ID))
     return host
 

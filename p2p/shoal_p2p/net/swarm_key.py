@@ -19,7 +19,7 @@ _ENCODING = "/base16/"
 
 
 class SwarmKeyError(Exception):
-    """The key file cannot be used; one line that never holds any of the key."""
+    """The key file cannot be used. One line that never contains any of the key."""
 
 
 def parse_swarm_key(text: str) -> bytes:
@@ -47,7 +47,7 @@ def key_of_settings(settings: Settings) -> bytes | None:
 
 
 def load_swarm_key(path: Path) -> bytes:
-    """Read a key file; blocks. Raises SwarmKeyError, one line that names the file."""
+    """Read a key file. Blocks. Raises SwarmKeyError, one line that names the file."""
     try:
         with path.open("rb") as file:
             content = file.read(SMALL_FILE_BYTES + 1)
@@ -61,10 +61,10 @@ def load_swarm_key(path: Path) -> bytes:
 
 
 def keep_swarm_key(path: Path, key: bytes) -> None:
-    """Write a key that was told into a file that only its owner reads; blocks.
+    """Save a received key to a file that only its owner can read. Blocks.
 
     Raises:
-        SwarmKeyError: it cannot be written, or another key is there, which is never overwritten.
+        SwarmKeyError: the file cannot be written, or contains another key, which is kept.
     """
     try:
         create_atomically(path, format_swarm_key(key).encode(), mode=0o600)
@@ -78,7 +78,7 @@ def keep_swarm_key(path: Path, key: bytes) -> None:
 
 
 def load_or_create_swarm_key(path: Path) -> bytes:
-    """Read a key file, or make one that only its owner reads; blocks. Raises SwarmKeyError."""
+    """Read a key file, or create one that only its owner can read. Blocks. Raises SwarmKeyError."""
     try:
         text = format_swarm_key(os.urandom(KEY_BYTES))
         create_atomically(path, text.encode(), mode=0o600)

@@ -1,4 +1,4 @@
-"""Bytes sent and received since the start, of one connection or of all. Pure."""
+"""Counts bytes sent and received since the start, by connection or in all. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Traffic:
-    """Encrypted bytes, after the handshake; what is below TCP is not seen.
+    """Encrypted bytes after the handshake, without the overhead of TCP and IP.
 
-    Of all connections together, those through a relay go over the relay's own socket, and are
-    counted there.
+    In the sum over all connections, relayed bytes count for the relay's own socket.
     """
 
     bytes_in: int = 0

@@ -1,17 +1,17 @@
-"""Yamux's receiving half, with windows that are kept.
+"""The receiving half of Yamux, with enforced windows.
 
-py-libp2p 0.8.1 appends whatever comes past a stream's window, doubles windows up to 16 MiB, and
-reads frames of 16 MiB before it looks whose they are: who is not read makes the node hold what it
-likes.  Here each frame is weighed by its header, before its body is read:
+py-libp2p 0.8.1 buffers data beyond a stream's window, doubles windows up to 16 MiB, and reads
+frames of 16 MiB before it checks their stream, so a peer whose streams are not read controls this
+node's memory. Here each frame is checked by its header, before its body is read:
 
-    header ─▶ past its stream's window? ── yes ─▶ the connection is cut
+    header ─▶ beyond its stream's window? ── yes ─▶ the connection is closed
                      │ no
                      ▼
-    body ─▶ buffer ─▶ all unread of the connection over its bound? ─▶ it is cut
-                  └─▶ all connections together over theirs? ─▶ that of the greediest network is
+    body ─▶ buffer ─▶ unread bytes of the connection over its limit? ─▶ it is closed
+                  └─▶ unread bytes of all connections over theirs? ─▶ the largest is closed
 
-A sender that keeps to its windows waits, which is what holds a peer back whose stream is not read.
-A stream's reader and writer wait for bytes and for room, and for nothing else.
+A sender that respects its windows waits, which slows down a peer whose stream is not read. A
+stream's reader waits only for bytes, and its writer only for window.
 """
 
 from __future__ import annotations
@@ -53,87 +53,91 @@ from shoal_p2p.net.streams import reset_stream
 logger = logging.getLogger(__name__)
 
 WINDOW_BYTES: int = DEFAULT_WINDOW_SIZE
-"""Bytes that a stream may send unread: yamux's initial window, which no stream outgrows."""
+"""Bytes that a stream may have unread: Yamux's initial window, which never grows here."""
 MAX_UNREAD_BYTES = 8 * 1024 * 1024
-"""Bound of one connection: 32 full windows, where an honest one has some few half full."""
-MAX_UNREAD_OF_ALL_BYTES = 8 * MAX_UNREAD_BYTES
-"""Bound of all connections together: eight at their own bound, so that memory stays small."""
+"""Limit for one connection: 32 full windows. An honest one has a few half-full windows."""
+MAX_TOTAL_UNREAD_BYTES = 8 * MAX_UNREAD_BYTES
+"""Limit for all connections together: eight at their own limit, so that memory stays small."""
 MAX_BODY_BYTES = MAX_PLAINTEXT_LENGTH - HEADER_SIZE
-"""Body of a frame that is exactly one message of noise."""
+"""Body of a frame that fits exactly one Noise message."""
 
 
-class OverrunError(Exception):
-    """The peer sent more than it was given room for; one line."""
+class FlowControlError(Exception):
+    """The peer sent more than its window allows. One line."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Holder:
+class _Member:
     network: Hashable
-    held: Callable[[], int]
+    unread_bytes: Callable[[], int]
 
 
 class ReceiveBufferLimit:
-    """Counts what all connections hold unread; over the bound it cuts the one that holds most."""
+    """Limits the unread bytes of all connections together. Over the limit, the largest is
+    closed."""
 
-    def __init__(self, *, max_bytes: int, cut: Callable[[Hashable], None]) -> None:
+    def __init__(self, *, max_bytes: int, on_exceeded: Callable[[Hashable], None]) -> None:
         self._max_bytes = max_bytes
-        self._cut = cut
-        self._members: dict[Hashable, _Holder] = {}
-        self._noted: dict[Hashable, int] = {}
+        self._on_exceeded = on_exceeded
+        self._members: dict[Hashable, _Member] = {}
+        self._recorded: dict[Hashable, int] = {}
         self._total = 0
 
-    def joined(self, connection: Hashable, *, network: str | None, held: Callable[[], int]) -> None:
-        """A connection has begun; one of no network is a network of its own."""
-        self._members[connection] = _Holder(network or connection, held)
+    def add(
+        self, connection: Hashable, *, network: str | None, unread_bytes: Callable[[], int]
+    ) -> None:
+        """Add a connection. Without a network it counts as a network of its own."""
+        self._members[connection] = _Member(network or connection, unread_bytes)
 
-    def left(self, connection: Hashable) -> None:
-        """A connection has ended."""
+    def remove(self, connection: Hashable) -> None:
+        """Remove a connection."""
         self._members.pop(connection, None)
-        self._total -= self._noted.pop(connection, 0)
+        self._total -= self._recorded.pop(connection, 0)
 
-    def check(self, connection: Hashable, held: int) -> None:
-        """Note what a connection holds, and cut the greediest if that is too much for all."""
+    def check(self, connection: Hashable, unread_bytes: int) -> None:
+        """Record the unread bytes of a connection. Over the limit, close the largest connection of
+        the network with the most."""
         if connection not in self._members:
             return
-        self._note(connection, held)
+        self._record(connection, unread_bytes)
         if self._total <= self._max_bytes:
             return
-        for other, member in self._members.items():  # what has been read since is no burden
-            self._note(other, member.held())
+        for other, member in self._members.items():  # bytes read since then no longer count
+            self._record(other, member.unread_bytes())
         if self._total > self._max_bytes:
-            greediest = self._greediest()
-            self.left(greediest)
-            self._cut(greediest)
+            largest = self._find_largest()
+            self.remove(largest)
+            self._on_exceeded(largest)
 
-    def _note(self, connection: Hashable, held: int) -> None:
-        self._total += held - self._noted.get(connection, 0)
-        self._noted[connection] = held
+    def _record(self, connection: Hashable, unread_bytes: int) -> None:
+        self._total += unread_bytes - self._recorded.get(connection, 0)
+        self._recorded[connection] = unread_bytes
 
-    def _greediest(self) -> Hashable:
+    def _find_largest(self) -> Hashable:
         of_network: Counter[Hashable] = Counter()
-        for connection, held in self._noted.items():
-            of_network[self._members[connection].network] += held
+        for connection, unread_bytes in self._recorded.items():
+            of_network[self._members[connection].network] += unread_bytes
         return max(
-            self._noted,
-            key=lambda one: (of_network[self._members[one].network], self._noted[one]),
+            self._recorded,
+            key=lambda one: (of_network[self._members[one].network], self._recorded[one]),
         )
 
 
 class WindowedStream(YamuxStream):
-    """A stream that gives back the room that was read, half a window at a time."""
+    """A stream that returns window to the sender as data is read, half a window at a time."""
 
     conn: WindowedYamux
     closed: bool
 
     def __init__(self, stream_id: int, conn: WindowedYamux, is_initiator: bool) -> None:
         super().__init__(stream_id, conn, is_initiator)
-        self._grown = trio.Event()
+        self._window_changed = trio.Event()
 
     async def read(self, n: int | None = None) -> bytes:
-        """Return what has come, at most `n` bytes, and wait for it. Lets others run.
+        """Wait for data and return at most `n` bytes of it. Always yields to other tasks.
 
         Raises:
-            MuxedStreamEOF, MuxedStreamReset: it has ended.
+            MuxedStreamEOF, MuxedStreamReset: the stream has ended.
         """
         if n == 0:
             return b""
@@ -142,7 +146,7 @@ class WindowedStream(YamuxStream):
             raise MuxedStreamReset("the stream was reset")
         if buffer:
             await trio.lowlevel.checkpoint()
-        while not (data := self._take(n)):
+        while not (data := self._read_buffered(n)):
             event = self.conn.stream_events[self.stream_id]
             await event.wait()
             if self.stream_id in self.conn.stream_events:
@@ -150,8 +154,8 @@ class WindowedStream(YamuxStream):
         await self._auto_tune_and_send_window_update(bytes_read=len(data))
         return data
 
-    def _take(self, n: int | None) -> bytes:
-        """Return what is there; none while the stream goes on. Raises at its end."""
+    def _read_buffered(self, n: int | None) -> bytes:
+        """Return buffered data, or nothing while the stream is open. Raises at its end."""
         conn = self.conn
         buffer = conn.stream_buffers.get(self.stream_id)
         if buffer is None or conn.event_shutting_down.is_set():
@@ -172,18 +176,18 @@ class WindowedStream(YamuxStream):
         return b""
 
     async def write(self, data: bytes) -> None:
-        """Send `data`, as the peer makes room for it.
+        """Send `data` as the window allows.
 
         Raises:
-            MuxedStreamError: the stream has ended, or there is no room for too long.
-            ConnectionClosedError: the connection has.
+            MuxedStreamError: the stream has ended, or its window stayed full for too long.
+            ConnectionClosedError: the connection has ended.
         """
         if self.send_closed:
             raise MuxedStreamError("the stream is closed for sending")
         start = 0
         while start < len(data):
             if self.send_window <= 0:
-                await self._wait_for_room()
+                await self._wait_for_window()
             if self.closed or self.send_closed:
                 raise MuxedStreamError("the stream is closed")
             size = min(self.send_window, MAX_BODY_BYTES, len(data) - start)
@@ -193,7 +197,8 @@ class WindowedStream(YamuxStream):
             start += size
 
     def write_now(self, data: bytes) -> bool:
-        """Send `data` in one frame if that needs no waiting; else send nothing and return False.
+        """Send `data` in one frame if that needs no waiting; otherwise send nothing and return
+        False.
 
         Raises:
             ConnectionClosedError: the connection is gone.
@@ -206,34 +211,34 @@ class WindowedStream(YamuxStream):
         self.send_window -= len(data)
         return True
 
-    async def _wait_for_room(self) -> None:
+    async def _wait_for_window(self) -> None:
         with trio.move_on_after(SHORT_DEADLINE_S):
             while self.send_window <= 0 and not self.closed:
-                await self._grown.wait()
+                await self._window_changed.wait()
             return
-        raise MuxedStreamError(f"no room in the stream's window for {SHORT_DEADLINE_S:g} s")
+        raise MuxedStreamError(f"the stream's window stayed full for {SHORT_DEADLINE_S:g} s")
 
     def wake_writers(self) -> None:
-        """The window has grown, or the stream has ended."""
-        self._grown.set()
-        self._grown = trio.Event()
+        """Wake waiting writers: the window has grown, or the stream has ended."""
+        self._window_changed.set()
+        self._window_changed = trio.Event()
 
     async def _auto_tune_and_send_window_update(self, *, bytes_read: int = 0) -> None:
         unread = len(self.conn.stream_buffers.get(self.stream_id, b""))
-        room = WINDOW_BYTES - self.recv_window - unread
-        if room >= WINDOW_BYTES // 2 and not self.recv_closed:
-            self.recv_window += room
-            await self.send_window_update(room)
+        window = WINDOW_BYTES - self.recv_window - unread
+        if window >= WINDOW_BYTES // 2 and not self.recv_closed:
+            self.recv_window += window
+            await self.send_window_update(window)
 
     async def close(self) -> None:
-        """Say that no more is sent, and read no more: what the peer leaves open is forgotten.
+        """Close both directions and forget the stream, even if the peer never closes its side.
 
         py-libp2p 0.8.1 keeps a stream until both sides have closed it, so a peer that never does
-        made its end of the connection grow with every request that was answered.
+        would make the connection's state grow with every answered request.
         """
         try:
             await self.close_write()
-        except BaseException:  # what was not said cannot be said once it is forgotten here
+        except BaseException:  # a FIN that was not sent cannot be sent once the stream is forgotten
             await reset_stream(self)
             raise
         if not self.closed:
@@ -242,11 +247,11 @@ class WindowedStream(YamuxStream):
             self.wake_writers()
 
     async def close_write(self) -> None:
-        """Say that no more is sent; what comes is read on."""
+        """Close the sending direction. Reading continues."""
         await super().close()
 
     async def reset(self) -> None:
-        """End both directions; nobody reads what has come."""
+        """Reset both directions, and drop unread data."""
         try:
             await super().reset()
         finally:
@@ -255,37 +260,37 @@ class WindowedStream(YamuxStream):
 
 
 class WindowedYamux(FramedYamux):
-    """A connection that is cut when its peer sends past a window or makes it hold too much."""
+    """A connection that closes when its peer exceeds a window or the receive-buffer limit."""
 
     def __init__(
         self,
         below: Channel,
         peer_id: ID,
         *,
-        of_all: ReceiveBufferLimit | None = None,
+        shared_limit: ReceiveBufferLimit | None = None,
     ) -> None:
         super().__init__(below, peer_id)
-        self._of_all = of_all
+        self._shared_limit = shared_limit
 
     async def handle_incoming(self) -> None:
-        """Read frames until the connection ends, by either side or by a fault in it."""
+        """Read frames until the connection ends, from either side or by an error."""
         try:
             while not self.event_shutting_down.is_set():
-                await self._take_frame()
-        except OverrunError as error:
-            logger.info("cutting the connection of %s: %s", self.peer_id, error)
-        except Exception as error:  # noqa: BLE001 - whatever a broken connection raises
-            logger.debug("connection of %s ended: %r", self.peer_id, error)
-        if self._of_all is not None:
-            self._of_all.left(self)
+                await self._handle_frame()
+        except FlowControlError as error:
+            logger.info("closing the connection to %s: %s", self.peer_id, error)
+        except Exception as error:  # noqa: BLE001 - a broken connection may raise anything
+            logger.debug("connection to %s ended: %r", self.peer_id, error)
+        if self._shared_limit is not None:
+            self._shared_limit.remove(self)
         await self._cleanup_on_error()
 
     def unread_bytes(self) -> int:
-        """Return what has come and nobody has read."""
-        return sum(map(len, self.stream_buffers.values())) + len(self._come)
+        """Return the number of bytes received and not read."""
+        return sum(map(len, self.stream_buffers.values())) + len(self._received)
 
     def drop_unread(self, stream: YamuxStream) -> None:
-        """Forget what came on a stream that has ended here, and the stream with it."""
+        """Drop unread data of a stream that has ended on this side, and forget the stream."""
         if (event := self.stream_events.get(stream.stream_id)) is not None:
             event.set()
         if buffer := self.stream_buffers.get(stream.stream_id):
@@ -316,7 +321,7 @@ class WindowedYamux(FramedYamux):
         return stream
 
     async def close(self, error_code: int = GO_AWAY_NORMAL) -> None:
-        """Say goodbye, and end the connection with all its streams."""
+        """Send GO_AWAY, and close the connection with all its streams."""
         with self._waking_writers():
             await super().close(error_code)
 
@@ -326,89 +331,88 @@ class WindowedYamux(FramedYamux):
 
     @contextmanager
     def _waking_writers(self) -> Iterator[None]:
-        """The library forgets the streams of a connection that ends, and wakes readers alone."""
+        """Wake writers too: when a connection ends, the library wakes only the readers."""
         streams = list(self.streams)
-        ended = [stream for stream_id in streams if (stream := self._known(stream_id))]
+        ended = [stream for stream_id in streams if (stream := self._find_stream(stream_id))]
         try:
             yield
         finally:
             for stream in ended:
                 stream.wake_writers()
 
-    async def _take_frame(self) -> None:
+    async def _handle_frame(self) -> None:
         header = await self._header_bytes(HEADER_SIZE)
         _version, kind, flags, stream_id, length = struct.unpack(YAMUX_HEADER_FORMAT, header)
         if kind == TYPE_DATA:
-            await self._take_data(flags, stream_id, length)
+            await self._handle_data(flags, stream_id, length)
         elif kind == TYPE_WINDOW_UPDATE:
-            stream = await self._stream_of(flags, stream_id)
+            stream = await self._stream_for_frame(flags, stream_id)
             if stream is not None:
                 stream.send_window += length
                 stream.wake_writers()
-                await self._conclude(stream, flags)
+                await self._apply_flags(stream, flags)
         elif kind == TYPE_PING:
-            await self._take_ping(flags, length)
+            await self._handle_ping(flags, length)
         elif kind == TYPE_GO_AWAY:
             self.event_shutting_down.set()
         else:
-            raise OverrunError(f"a frame of the unknown type {kind}")
+            raise FlowControlError(f"a frame of unknown type {kind}")
 
-    async def _stream_of(self, flags: int, stream_id: int) -> WindowedStream | None:
-        """Return the stream of a frame, a new one if it says so; None if there is none."""
-        known = self._known(stream_id)
+    async def _stream_for_frame(self, flags: int, stream_id: int) -> WindowedStream | None:
+        """Return the stream of a frame, creating it for SYN; None if it is unknown."""
+        known = self._find_stream(stream_id)
         if not flags & FLAG_SYN:
             return known
         if known is None:
             if stream_id == 0 or (stream_id % 2 == 1) == self.is_initiator_value:
-                raise OverrunError(f"stream {stream_id}, which is not the peer's to open")
+                raise FlowControlError(f"stream {stream_id}: the id belongs to this side")
             return self._add_stream(stream_id, is_initiator=False)
         await self._write_frame(_header(TYPE_WINDOW_UPDATE, FLAG_RST, stream_id))
         return None
 
-    def _known(self, stream_id: int) -> WindowedStream | None:
+    def _find_stream(self, stream_id: int) -> WindowedStream | None:
         return cast("WindowedStream | None", self.streams.get(stream_id))
 
-    async def _take_data(self, flags: int, stream_id: int, length: int) -> None:
+    async def _handle_data(self, flags: int, stream_id: int, length: int) -> None:
         known = self.streams.get(stream_id)
         if flags & FLAG_SYN:
-            room = WINDOW_BYTES if known is None else 0
+            window = WINDOW_BYTES if known is None else 0
         else:
-            room = known.recv_window if known is not None and not known.recv_closed else 0
-        if length > room:
-            await self._take_what_has_no_room(known, flags, length)
+            window = known.recv_window if known is not None and not known.recv_closed else 0
+        if length > window:
+            await self._discard_data(known, flags, length)
             return
         data = await self._read_data_body(length) if length else b""
-        stream = await self._stream_of(flags, stream_id)
-        # It may have been reset while its data came.
+        stream = await self._stream_for_frame(flags, stream_id)
+        # The stream may have been reset meanwhile.
         buffer = self.stream_buffers.get(stream_id)
         if stream is None or buffer is None:
             return
         buffer += data
         stream.recv_window -= length
-        await self._conclude(stream, flags)
+        await self._apply_flags(stream, flags)
         self._check_unread()
 
-    async def _take_what_has_no_room(
-        self, known: YamuxStream | None, flags: int, length: int
-    ) -> None:
-        """Read past what comes for a stream that has ended here: its sender may not know yet."""
+    async def _discard_data(self, known: YamuxStream | None, flags: int, length: int) -> None:
+        """Read and discard data for a stream that has ended on this side: the sender may not know
+        yet."""
         is_open = known is not None and not known.recv_closed
         if is_open or (flags & FLAG_SYN and known is None) or length > WINDOW_BYTES:
-            raise OverrunError(f"{length} bytes past the window of a stream")
+            raise FlowControlError(f"{length} bytes beyond the window of a stream")
         while length:
             piece = min(length, PIECE_BYTES)
             await self._read_data_body(piece)
             length -= piece
 
     def _check_unread(self) -> None:
-        held = self.unread_bytes()
-        if held > MAX_UNREAD_BYTES:
-            raise OverrunError(f"{held} bytes unread on {len(self.streams)} streams")
-        if self._of_all is not None:
-            self._of_all.check(self, held)
+        unread_bytes = self.unread_bytes()
+        if unread_bytes > MAX_UNREAD_BYTES:
+            raise FlowControlError(f"{unread_bytes} bytes unread on {len(self.streams)} streams")
+        if self._shared_limit is not None:
+            self._shared_limit.check(self, unread_bytes)
 
-    async def _conclude(self, stream: WindowedStream, flags: int) -> None:
-        """Act on a frame's flags and wake the stream's reader; hand on a stream that is new."""
+    async def _apply_flags(self, stream: WindowedStream, flags: int) -> None:
+        """Apply a frame's flags, wake the stream's reader, and deliver a new stream."""
         if flags & FLAG_FIN:
             stream.recv_closed = True
             stream.closed = stream.send_closed
@@ -425,7 +429,7 @@ class WindowedYamux(FramedYamux):
                 await self._write_frame(_header(TYPE_WINDOW_UPDATE, FLAG_ACK, stream.stream_id))
             await self.new_stream_send_channel.send(stream)
 
-    async def _take_ping(self, flags: int, value: int) -> None:
+    async def _handle_ping(self, flags: int, value: int) -> None:
         if flags & FLAG_SYN:
             await self._write_frame(_header(TYPE_PING, FLAG_ACK, 0, value))
         elif flags & FLAG_ACK:

@@ -19,7 +19,7 @@ from shoal_p2p.fair.buckets import KeyedBuckets, Rate, take_from_all
 from shoal_p2p.net.address import expand_unspecified, host_and_port, is_circuit
 from shoal_p2p.net.inbound_gate import prefix_of
 from shoal_p2p.net.interface import Host
-from shoal_p2p.net.private_networks import LOOPBACK, NOWHERE, private_network_of
+from shoal_p2p.net.private_networks import LOOPBACK, UNROUTABLE, private_network_of
 from shoal_wire.types import PeerId
 
 DIALS_A_PLACE = Rate(burst=4.0, per_second=4 / 60)
@@ -43,7 +43,7 @@ class AddressSource:
     def may_tell(self, transport: str) -> bool:
         """Return whether an address is public or of a network that the speaker is in."""
         home = private_network_of(host_and_port(transport)[0])
-        if home == NOWHERE:
+        if home == UNROUTABLE:
             return False
         return home is None or self.homes is None or home in self.homes
 
@@ -51,7 +51,7 @@ class AddressSource:
 def homes_of(transports: list[str]) -> frozenset[str]:
     """Return the private networks that these addresses are in."""
     found = {private_network_of(host_and_port(transport)[0]) for transport in transports}
-    return frozenset(home for home in found if home is not None and home != NOWHERE)
+    return frozenset(home for home in found if home is not None and home != UNROUTABLE)
 
 
 class AddressPolicy:

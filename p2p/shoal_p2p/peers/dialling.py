@@ -100,7 +100,7 @@ class Dialler:
         """Return the places of an address that the user or an invitation gave."""
         places: tuple[str, ...] = ()
         with trio.move_on_after(self._settings.dial_timeout_s):
-            places = await self._host.look_up(address, target.peer_id)
+            places = await self._host.resolve(address, target.peer_id)
         if not places:
             errors.append(DialError(f"{address}: the name has no address"))
         if f"{address}/p2p/{target.peer_id}" not in self._settings.invited:

@@ -242,17 +242,17 @@ class Discovery:
         self._wake.set()
 
     def _note_failure(self, target: DialTarget, errors: list[DialError]) -> None:
-        barred = next((error for error in errors if error.bar), None)
+        barred = next((error for error in errors if error.denial), None)
         told = barred or (errors[0] if errors else "the connection was lost at once")
         self._book.note_failed(target.peer_id)
         if target.kind is TargetKind.BOOTSTRAP:
-            cut_off = any(error.is_cut_off for error in errors)
+            cut_off = any(error.is_closed_early for error in errors)
             target.parting = DisconnectReason.FULL if cut_off else DisconnectReason.LOST
         now = trio.current_time()
         self._targets.note_failure(target, str(told), now=now, is_alone=self.is_alone)
-        if target.kind is TargetKind.BOOTSTRAP and barred is not None and barred.bar is not None:
+        if target.kind is TargetKind.BOOTSTRAP and barred is not None and barred.denial is not None:
             address = f"{target.addresses[0]}/p2p/{target.peer_id}"
-            line = self._bar_news.look(target.peer_id, address, barred.bar)
+            line = self._bar_news.look(target.peer_id, address, barred.denial)
             if line is not None:
                 logger.warning("%s", line)
 
@@ -372,7 +372,7 @@ class Discovery:
     def _prove_bootstrap(self, peer_id: PeerId) -> None:
         """Dial a place without a limit from now on if a peer of shoal has answered there."""
         target = self._targets.get(peer_id)
-        if target is not None and target.reached_at and self._host.is_of_shoal(peer_id):
+        if target is not None and target.reached_at and self._host.is_shoal_peer(peer_id):
             target.prove(target.reached_at)
             target.reached_at = ""
 

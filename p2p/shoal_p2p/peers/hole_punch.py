@@ -23,11 +23,11 @@ from shoal_base.bounded import BoundedDict
 from shoal_base.waits import LOOK_S, POLL_S, REPLY_S, RETRY_S, SHORT_DEADLINE_S
 from shoal_p2p.net.address import host_and_port, is_circuit
 from shoal_p2p.net.connections import ConnectionInfo, Direction
-from shoal_p2p.net.dcutr import DCUTR, MAX_TOLD, Agreed, answer, propose
+from shoal_p2p.net.dcutr import DCUTR, MAX_ADDRESSES, PunchPlan, initiate, respond
 from shoal_p2p.net.host import Libp2pHost
 from shoal_p2p.net.interface import DIALS_AT_ONCE
 from shoal_p2p.net.private_networks import private_network_of
-from shoal_p2p.net.refusals import KnockFailedError
+from shoal_p2p.net.refusals import PunchFailedError
 from shoal_p2p.net.streams import Stream, reset_stream
 from shoal_p2p.peers.address_policy import AddressPolicy
 from shoal_p2p.peers.outside import AGAIN_S, tcp_ports
@@ -86,7 +86,7 @@ class HolePunch:
         public = [
             address for address in own if private_network_of(host_and_port(address)[0]) is None
         ]
-        told = (*self._host.announced.given, *self._host.announced.forwarded, *public)
+        told = (*self._host.announced.configured, *self._host.announced.forwarded, *public)
         return tuple(dict.fromkeys((*told, *punch_candidates(self._sightings(), tcp_ports(own)))))
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -157,11 +157,11 @@ class HolePunch:
             logger.debug("no hole punched to %s: %r", peer_id, error)
         return not self._is_relayed(peer_id)
 
-    async def _talk(self, peer_id: PeerId) -> Agreed:
+    async def _talk(self, peer_id: PeerId) -> PunchPlan:
         with trio.fail_after(REPLY_S):
             stream = await self._host.open_stream(peer_id, DCUTR)
             try:
-                agreed = await propose(stream, self._doors())
+                agreed = await initiate(stream, self._doors())
                 await stream.close()  # a reset could overtake the last word
             except BaseException:
                 await reset_stream(stream)
@@ -180,7 +180,7 @@ class HolePunch:
         started = trio.current_time()
         try:
             with trio.fail_after(REPLY_S):
-                agreed = await answer(stream, self._doors())
+                agreed = await respond(stream, self._doors())
             await self._knock_at(peer_id, agreed.addresses, as_client=True)
         finally:
             self._following.discard(peer_id)
@@ -194,7 +194,7 @@ class HolePunch:
     ) -> None:
         """Dial all that may be dialled, until one connection is direct or the time is over."""
         speaker = self._hearsay.speaker(peer_id)
-        told = [a for a in addresses if not is_circuit(a) and speaker.may_tell(a)][:MAX_TOLD]
+        told = [a for a in addresses if not is_circuit(a) and speaker.may_tell(a)][:MAX_ADDRESSES]
         if not told:
             return
         with trio.move_on_after(SHORT_DEADLINE_S):
@@ -214,7 +214,7 @@ class HolePunch:
             try:
                 await self._host.punch_dial(address, peer_id, as_client=as_client)
                 return
-            except KnockFailedError as error:
+            except PunchFailedError as error:
                 logger.debug("knocked at %s of %s: %s", address, peer_id, error)
             if pause_s is not None:
                 await trio.sleep(pause_s)

@@ -42,15 +42,15 @@ class BarNews:
         self._found: dict[PeerId, tuple[AccessDenied, int]] = {}
         """The key or list that kept each away at its latest dials, and how many in a row."""
 
-    def look(self, peer_id: PeerId, address: str, bar: AccessDenied) -> str | None:
+    def look(self, peer_id: PeerId, address: str, denial: AccessDenied) -> str | None:
         """Take what a dial ended in; return a line to log, if it is news."""
-        before, times = self._found.get(peer_id, (bar, 0))
-        times = times + 1 if before is bar else 1
-        self._found[peer_id] = (bar, times)
+        before, times = self._found.get(peer_id, (denial, 0))
+        times = times + 1 if before is denial else 1
+        self._found[peer_id] = (denial, times)
         # A connection that broke by chance looks like a list's refusal, but not twice.
-        if times != (2 if bar in (AccessDenied.NOT_LISTED, AccessDenied.CUT_OFF) else 1):
+        if times != (2 if denial in (AccessDenied.NOT_LISTED, AccessDenied.BANNED) else 1):
             return None
-        return f"cannot join by {address}: {bar.says}; {bar.do}"
+        return f"cannot join by {address}: {denial.message}; {denial.remedy}"
 
     def answered(self, peer_id: PeerId) -> None:
         """It connected: what kept it away is news again."""

@@ -118,7 +118,7 @@ class ReachServer:
         answer.open = await self._dial(host_and_port(observed)[0], ports)
         # It may have been told since that a router leads there.
         network = observed.rpartition("/")[0]
-        self.host.note_reached(peer_id, [f"{network}/{port}" for port in answer.open])
+        self.host.add_verified_addresses(peer_id, [f"{network}/{port}" for port in answer.open])
         return answer.open
 
     async def _dial(self, address: str, ports: tuple[int, ...]) -> tuple[int, ...]:

@@ -112,7 +112,7 @@ class PortMapping:
         own = [a.rpartition("/p2p/")[0] for a in self._host.interface_addrs()]
         homes = {a: private_network_of(host_and_port(a)[0]) for a in own if a.startswith("/ip4/")}
         behind = [a for a, home in homes.items() if home not in (None, LOOPBACK)]
-        if None in homes.values() or self._host.announced.given:
+        if None in homes.values() or self._host.announced.configured:
             return None
         return next(iter(tcp_ports(behind)), None)
 

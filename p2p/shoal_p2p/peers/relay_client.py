@@ -24,8 +24,8 @@ from shoal_p2p.net.circuit import (
     CIRCUIT,
     HOP,
     STOP,
-    Reserved,
-    answer_relay,
+    ReservationReply,
+    accept_circuit,
     reserve,
 )
 from shoal_p2p.net.connections import ConnectionInfo
@@ -196,7 +196,7 @@ class RelayClient:
         if first:
             logger.info("reachable through relay %s", peer_id)
 
-    def _through(self, relay: PeerId, place: Reserved) -> tuple[str, ...]:
+    def _through(self, relay: PeerId, place: ReservationReply) -> tuple[str, ...]:
         """Return our addresses by the relay's: where we dialled it, then where it says it is."""
         dialled = [
             c.address
@@ -226,6 +226,6 @@ class RelayClient:
     async def _accept(self, relay: PeerId, stream: Stream) -> None:
         """Take a circuit from a relay that holds our place; ends with the connection."""
         held = self._reservations.get(relay)
-        if await answer_relay(stream, is_ours=held is not None):
+        if await accept_circuit(stream, is_reserved=held is not None):
             at = held.addresses if held is not None else ()
             await self._host.serve_circuit(stream, next(iter(at), f"/p2p/{relay}{CIRCUIT}"))

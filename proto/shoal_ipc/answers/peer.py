@@ -162,7 +162,7 @@ class Scores(Versioned):
     scores: tuple[Score, ...] = ()
     refused: dict[str, int] = field(default_factory=dict)
     """Inbound connections refused before any protocol of shoal, by reason: `key_missing` (here),
-    `key_superfluous` (the other peer has none), `key_differs`, `not_listed`, and limits."""
+    `key_unexpected` (the other peer has none), `key_differs`, `not_listed`, and limits."""
     evicted: int = 0
     """Peers disconnected in favour of a newcomer when all slots were taken."""
 

@@ -66,6 +66,6 @@ def test_any_text_is_an_id_or_a_line_in_which_nothing_acts(text: str) -> None:
 
 @pytest.mark.parametrize("ending", ["…", "..."])
 def test_an_address_copied_from_an_example_is_said_to_be_cut_short(ending: str) -> None:
-    with pytest.raises(ValueError, match="it is cut short") as refused:
+    with pytest.raises(ValueError, match="it is abbreviated") as refused:
         parse_peer_address(f"/ip4/203.0.113.7/tcp/4001/p2p/12D3KooW{ending}")
     assert "codec" not in str(refused.value)

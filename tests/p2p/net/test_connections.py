@@ -1,4 +1,4 @@
-"""Of two connections to one peer both ends keep the same."""
+"""Of two connections to one peer both ends keep the same one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def connection(direction: Direction, *, relayed: bool) -> INetConn:
 @pytest.mark.parametrize("direction", list(Direction))
 @pytest.mark.parametrize("direct_first", [False, True])
 @pytest.mark.parametrize("apart_s", [0.0, SIMULTANEOUS_S - 1])
-async def test_of_a_circuit_and_a_direct_one_at_once_the_direct_one_stays(
+async def test_a_direct_connection_is_kept_instead_of_a_simultaneous_circuit(
     own: Any, direction: Direction, direct_first: bool, apart_s: float
 ) -> None:
     other = TWO if own == ONE else ONE
@@ -44,7 +44,7 @@ async def test_of_a_circuit_and_a_direct_one_at_once_the_direct_one_stays(
         table.remove(other, direct)
 
 
-async def test_a_circuit_long_after_is_of_a_peer_that_has_lost_the_direct_one() -> None:
+async def test_a_later_circuit_replaces_a_lost_direct_connection() -> None:
     table = ConnectionTable(ONE)
     table.add(TWO, connection(Direction.INBOUND, relayed=False))
     await trio.sleep(SIMULTANEOUS_S + 1)
@@ -53,7 +53,7 @@ async def test_a_circuit_long_after_is_of_a_peer_that_has_lost_the_direct_one() 
     assert table.connection_of(TWO) is circuit
 
 
-async def test_what_is_shared_by_network_knows_which_one_a_peer_came_by() -> None:
+async def test_the_quota_source_of_a_connection_is_its_network() -> None:
     table = ConnectionTable(ONE)
     assert table.source_of(TWO) == ""
     circuit = connection(Direction.INBOUND, relayed=True)
@@ -61,7 +61,7 @@ async def test_what_is_shared_by_network_knows_which_one_a_peer_came_by() -> Non
     assert table.source_of(TWO) == "/ip4/203.0.113.1/tcp/1/p2p/R"
     table.remove(TWO, circuit)
     assert table.source_of(TWO) == ""
-    for _ in range(2):  # on one machine a peer that comes back is the source that it was
+    for _ in range(2):  # on one machine the source stays the same after a reconnect
         near = connection(Direction.INBOUND, relayed=False)
         table.add(TWO, near)
         assert table.source_of(TWO) == TWO

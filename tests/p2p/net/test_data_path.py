@@ -1,7 +1,7 @@
-"""From the socket to the streams and back: no half frames, no hogging, any cutting, ends that wake.
+"""From the socket to the streams and back: complete frames, fairness, fragmentation, wake-ups.
 
-Below the muxer is a pipe that takes as much as it is told to; the handshake, the sockets and their
-buffers are real where they are what is tried.
+Below the muxer is a pipe that accepts a given number of bytes. The handshake and the sockets with
+their buffers are real where a test is about them.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from libp2p.stream_muxer.yamux.yamux import (
 
 from shoal_p2p.net.access import GREETING
 from shoal_p2p.net.channel import Channel, ChannelNoise
-from shoal_p2p.net.frames import BYTES_A_TURN
+from shoal_p2p.net.frames import BYTES_PER_TURN
 from shoal_p2p.net.pipes import SocketPipe
 from shoal_p2p.net.private import ClearStream, PrivateStream
-from shoal_p2p.net.streams import FRAMES_A_TURN, FrameReader
+from shoal_p2p.net.streams import FRAMES_PER_TURN, FrameReader
 from shoal_p2p.net.traffic import Traffic
 from shoal_p2p.net.windows import WINDOW_BYTES, WindowedStream, WindowedYamux
 from tests.support.doubles.channel import FakeChannel, yamux_frame
@@ -52,12 +52,12 @@ HEADER = struct.Struct(YAMUX_HEADER_FORMAT)
 async def muxer(below: FakeChannel) -> AsyncIterator[WindowedYamux]:
     """A connection that runs; its pings are not what is tried."""
 
-    class Quiet(WindowedYamux):
+    class NoKeepalive(WindowedYamux):
         async def _measure_rtt_loop(self) -> None:
             await trio.sleep_forever()
 
     secured: Any = below
-    muxed = Quiet(secured, PEER)
+    muxed = NoKeepalive(secured, PEER)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(muxed.start)
         await muxed.event_started.wait()
@@ -66,7 +66,7 @@ async def muxer(below: FakeChannel) -> AsyncIterator[WindowedYamux]:
 
 
 def frames_in(data: bytes) -> list[bytes]:
-    """Return the bodies of the data frames. Raises where one is not whole."""
+    """Return the bodies of the data frames. Raises if one is incomplete."""
     bodies = []
     while data:
         _version, kind, _flags, _stream, length = HEADER.unpack(data[: HEADER.size])
@@ -83,7 +83,7 @@ def frames_in(data: bytes) -> list[bytes]:
 WRITERS = st.lists(
     st.tuples(
         st.integers(1, 300),  # bytes
-        st.integers(0, 320),  # of its frame, taken at once
+        st.integers(0, 320),  # of its frame, accepted at once
         st.integers(0, 6),  # turns of the loop until it is cancelled
     ),
     min_size=1,
@@ -93,8 +93,8 @@ WRITERS = st.lists(
 
 @settings(max_examples=60)
 @given(writers=WRITERS, opens_after=st.integers(0, 12))
-@example(writers=[(300, 5, 2)], opens_after=6)  # given up with its frame half out
-def test_whoever_is_cancelled_leaves_whole_frames(
+@example(writers=[(300, 5, 2)], opens_after=6)  # abandoned with half of its frame sent
+def test_a_cancelled_writer_leaves_complete_frames(
     writers: list[tuple[int, int, int]], opens_after: int
 ) -> None:
     trio.run(_write_and_cancel, writers, opens_after)
@@ -138,7 +138,7 @@ async def _turns(count: int) -> None:
         await trio.lowlevel.checkpoint()
 
 
-async def test_after_a_part_of_a_frame_nothing_follows() -> None:
+async def test_nothing_follows_a_partial_frame() -> None:
     below = FakeChannel(takes=[5], is_initiator=True)
     failed: list[Exception] = []
     async with trio.open_nursery() as nursery, muxer(below) as muxed:
@@ -159,7 +159,7 @@ async def test_after_a_part_of_a_frame_nothing_follows() -> None:
     assert len(below.out) == 5
 
 
-async def test_a_frame_is_written_now_or_not_at_all() -> None:
+async def test_a_frame_is_written_now_or_refused() -> None:
     below = FakeChannel(takes=[30, 5], is_initiator=True)
     async with muxer(below) as muxed:
         stream = muxed._add_stream(1, is_initiator=True)
@@ -179,39 +179,39 @@ async def test_a_frame_is_written_now_or_not_at_all() -> None:
         below._rest = b"of a message that nobody finishes"
         with pytest.raises(ConnectionClosedError):
             stream.write_now(b"another")
-        assert not muxed._turn.locked()
+        assert not muxed._frame_lock.locked()
 
 
-async def test_what_a_socket_does_not_take_at_once_comes_whole() -> None:
+async def test_a_partial_send_is_completed() -> None:
     async with sockets() as (one, other):
         traffic = Traffic()
         pipe = SocketPipe(one, ClearStream(NOTHING), traffic)
         payload = random.Random(1).randbytes(3_000_000)
-        assert not pipe.begin(payload)
+        assert not pipe.start_send(payload)
         with pytest.raises(ConnectionClosedError):
-            pipe.begin(b"x")
+            pipe.start_send(b"x")
         come = bytearray()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(pipe.finish)
+            nursery.start_soon(pipe.flush)
             reader = SocketPipe(other, ClearStream(NOTHING), traffic)
             while len(come) < len(payload):
                 come += await reader.receive()
         assert come == payload
         assert traffic == Traffic(bytes_in=len(payload), bytes_out=len(payload))
-        assert pipe.begin(b"x")
+        assert pipe.start_send(b"x")
         assert traffic.bytes_out == len(payload) + 1
 
 
-async def test_a_socket_closed_under_its_reader_and_its_writer_ends_both() -> None:
+async def test_closing_the_socket_ends_its_reader_and_writer() -> None:
     async with sockets() as (one, _other):
         pipe = SocketPipe(one, ClearStream(NOTHING))
-        pipe.begin(bytes(3_000_000))
+        pipe.start_send(bytes(3_000_000))
         async with trio.open_nursery() as nursery:
-            for waits in (pipe.receive, pipe.finish):
+            for waits in (pipe.receive, pipe.flush):
                 nursery.start_soon(_raises_closed, waits)
             await trio.testing.wait_all_tasks_blocked()
             one.socket.close()
-        for waits in (pipe.receive, pipe.finish):
+        for waits in (pipe.receive, pipe.flush):
             await _raises_closed(waits)
 
 
@@ -242,11 +242,11 @@ async def sockets() -> AsyncIterator[tuple[trio.SocketStream, trio.SocketStream]
         nursery.cancel_scope.cancel()
 
 
-# Others have their turn
+# Other tasks run
 
 
-class Onlooker:
-    """Counts how often another task gets to run."""
+class TaskCounter:
+    """Counts how often another task runs."""
 
     def __init__(self) -> None:
         self.turns = 0
@@ -258,36 +258,36 @@ class Onlooker:
             self.turns += 1
 
 
-async def test_others_run_while_a_connection_says_much() -> None:
+async def test_other_tasks_run_while_a_connection_receives_many_frames() -> None:
     count = 20_000
     below = FakeChannel(yamux_frame(TYPE_WINDOW_UPDATE, 0, 9, 0) * count, is_initiator=True)
-    other = Onlooker()
+    other = TaskCounter()
     async with running(other), muxer(below) as muxed:
-        while below.incoming or muxed._come:
+        while below.incoming or muxed._received:
             await trio.lowlevel.checkpoint()
-        assert other.turns >= count // FRAMES_A_TURN // 2
+        assert other.turns >= count // FRAMES_PER_TURN // 2
 
 
 @pytest.mark.parametrize("size", [1, 3000, WINDOW_BYTES // 8])
-async def test_others_run_while_one_task_writes_much(size: int) -> None:
+async def test_other_tasks_run_while_one_task_writes_many_frames(size: int) -> None:
     count = 400
-    other = Onlooker()
+    other = TaskCounter()
     async with running(other), muxer(FakeChannel(is_initiator=True)) as muxed:
         for _ in range(count):
             await muxed._write_frame(yamux_frame(TYPE_DATA, 0, 1, body=bytes(size)))
-        assert other.turns >= count // FRAMES_A_TURN // 2
-        assert other.turns >= count * size // BYTES_A_TURN // 2
+        assert other.turns >= count // FRAMES_PER_TURN // 2
+        assert other.turns >= count * size // BYTES_PER_TURN // 2
 
 
-async def test_what_is_written_now_keeps_nobody_waiting() -> None:
+async def test_other_tasks_run_during_immediate_writes() -> None:
     async with muxer(FakeChannel(is_initiator=True)) as muxed:
         stream = muxed._add_stream(1, is_initiator=True)
-        assert [stream.write_now(b"x") for _ in range(200)].count(True) == FRAMES_A_TURN
+        assert [stream.write_now(b"x") for _ in range(200)].count(True) == FRAMES_PER_TURN
         await stream.write(b"x")
         assert stream.write_now(b"x"), "others have run"
 
 
-async def test_others_run_while_a_stream_brings_many_small_messages() -> None:
+async def test_other_tasks_run_while_a_stream_delivers_many_small_messages() -> None:
     count = 20_000
 
     class Stream:
@@ -295,7 +295,7 @@ async def test_others_run_while_a_stream_brings_many_small_messages() -> None:
             await trio.lowlevel.checkpoint()
             return b"\1x" * count
 
-    other = Onlooker()
+    other = TaskCounter()
     stream: Any = Stream()
     reader = FrameReader(stream, 100)
     async with running(other):
@@ -304,13 +304,13 @@ async def test_others_run_while_a_stream_brings_many_small_messages() -> None:
         assert other.turns >= count // 64 // 2
 
 
-# Noise, in any cutting
+# Noise in any fragmentation
 
 
-class Cut(ReadWriteCloser):
-    """One end of a stream in memory whose bytes come in pieces as chance will have it.
+class FragmentedStream(ReadWriteCloser):
+    """One end of a stream in memory whose bytes arrive in random pieces.
 
-    Not yet during the handshake, which is the library's: it gives up after a hundred pieces.
+    Not during the handshake, which is the library's: it fails after a hundred pieces.
     """
 
     def __init__(self, stream: trio.abc.Stream, rng: random.Random) -> None:
@@ -334,7 +334,7 @@ class Cut(ReadWriteCloser):
 
 @pytest.mark.parametrize("key", [None, b"k" * 32])
 @pytest.mark.parametrize("seed", range(2))
-async def test_messages_of_noise_survive_any_cutting(seed: int, key: bytes | None) -> None:
+async def test_noise_messages_survive_any_fragmentation(seed: int, key: bytes | None) -> None:
     rng = random.Random(seed)
     sizes = [0, 1, 12, 300, 65_519, 65_520, 200_000]
     sent = [rng.randbytes(rng.choice(sizes)) for _ in range(20)]
@@ -356,12 +356,12 @@ async def test_messages_of_noise_survive_any_cutting(seed: int, key: bytes | Non
 
 async def channels(rng: random.Random, key: bytes | None) -> tuple[Channel, Channel]:
     """Two ends of a connection after a real handshake."""
-    ends = [Cut(stream, rng) for stream in trio.testing.memory_stream_pair()]
+    ends = [FragmentedStream(stream, rng) for stream in trio.testing.memory_stream_pair()]
     raw = [
         RawConnection(PrivateStream(end, key) if key else ClearStream(end), initiator)
         for end, initiator in zip(ends, (True, False), strict=True)
     ]
-    for end in raw:  # the first thing said on any connection; a key is noticed by it
+    for end in raw:  # the first bytes of any connection, by which a key is recognised
         await end.write(GREETING)
     for end in raw:
         assert await read_exactly(end, len(GREETING)) == GREETING
@@ -380,7 +380,7 @@ async def channels(rng: random.Random, key: bytes | None) -> tuple[Channel, Chan
     return found[0], found[1]
 
 
-# A writer waits for room
+# A writer waits for window
 
 
 async def full_stream(muxed: WindowedYamux) -> WindowedStream:
@@ -390,7 +390,7 @@ async def full_stream(muxed: WindowedYamux) -> WindowedStream:
     return stream
 
 
-async def test_room_in_the_window_lets_the_writer_go_on_at_once() -> None:
+async def test_window_updates_wake_the_writer_at_once() -> None:
     begin = yamux_frame(TYPE_WINDOW_UPDATE, 0, 1, 5)
     below = FakeChannel(is_initiator=True)
     async with muxer(below) as muxed, trio.open_nursery() as nursery:
@@ -398,14 +398,14 @@ async def test_room_in_the_window_lets_the_writer_go_on_at_once() -> None:
         nursery.start_soon(stream.write, b"12345")
         await trio.testing.wait_all_tasks_blocked()
         assert b"12345" not in below.out
-        muxed._come += begin
-        await muxed._take_frame()
+        muxed._received += begin
+        await muxed._handle_frame()
         await trio.testing.wait_all_tasks_blocked()
         assert below.out.endswith(b"12345")
 
 
 @pytest.mark.parametrize("end", ["close", "cleanup", "reset", "rst"])
-async def test_who_waits_for_room_learns_of_the_end_at_once(end: str) -> None:
+async def test_closing_wakes_a_writer_that_waits_for_window(end: str) -> None:
     async with muxer(FakeChannel(is_initiator=True)) as muxed, trio.open_nursery() as nursery:
         stream = await full_stream(muxed)
 
@@ -415,17 +415,17 @@ async def test_who_waits_for_room_learns_of_the_end_at_once(end: str) -> None:
 
         nursery.start_soon(write)
         await trio.testing.wait_all_tasks_blocked()
-        with trio.fail_after(2):  # less than the five seconds for a window that stays shut
+        with trio.fail_after(2):  # less than the five-second limit for a full window
             if end == "rst":
-                muxed._come += yamux_frame(TYPE_WINDOW_UPDATE, 8, 1, 0)
-                await muxed._take_frame()
+                muxed._received += yamux_frame(TYPE_WINDOW_UPDATE, 8, 1, 0)
+                await muxed._handle_frame()
             elif end == "reset":
                 await stream.reset()
             else:
                 await (muxed.close() if end == "close" else muxed._cleanup_on_error())
 
 
-async def test_what_has_come_of_a_frame_counts_as_unread() -> None:
+async def test_a_partially_received_frame_counts_as_unread() -> None:
     body = yamux_frame(TYPE_DATA, FLAG_SYN, 2, 100_000, bytes(70_000))
     async with muxer(FakeChannel(body, is_initiator=True)) as muxed:
         await trio.testing.wait_all_tasks_blocked()

@@ -1,4 +1,4 @@
-"""The talk before a hole is punched: libp2p's DCUtR, byte for byte, with whoever is there."""
+"""The exchange before a hole punch (libp2p's DCUtR), byte for byte, with any other side."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from libp2p.relay.circuit_v2.pb.dcutr_pb2 import HolePunch
 from libp2p.utils.varint import encode_varint_prefixed
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
-from shoal_p2p.net.dcutr import MAX_TOLD, Agreed, DcutrError, answer, propose
+from shoal_p2p.net.dcutr import MAX_ADDRESSES, DcutrError, PunchPlan, initiate, respond
 from tests.support.nodes import fresh_identity
 from tests.support.talks import open_talk
 
@@ -22,7 +22,7 @@ ONE, TWO = "/ip4/198.51.100.11/tcp/4001", "/ip4/198.51.100.12/tcp/4002"
 RELAY = fresh_identity().peer_id
 
 
-def framed(kind: int, *addresses: str) -> bytes:
+def add_length_prefix(kind: int, *addresses: str) -> bytes:
     told = [Multiaddr(address).to_bytes() for address in addresses]
     message = HolePunch(type=kind, ObsAddrs=told)  # type: ignore[arg-type]
     return encode_varint_prefixed(message.SerializeToString())
@@ -33,33 +33,33 @@ def pair() -> Any:
 
 
 @pytest.mark.virtual_time
-async def test_both_learn_where_the_other_is_seen_and_who_waits() -> None:
+async def test_both_sides_exchange_addresses_and_one_waits() -> None:
     one, two = pair()
-    agreed: dict[str, Agreed] = {}
+    agreed: dict[str, PunchPlan] = {}
 
     async def follow() -> None:
         await trio.sleep(0.4)  # a round trip
-        agreed["two"] = await answer(two, [TWO])
+        agreed["two"] = await respond(two, [TWO])
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(follow)
-        agreed["one"] = await propose(one, [ONE])
-    assert agreed["one"] == Agreed(addresses=(TWO,), wait_s=pytest.approx(0.2))  # type: ignore[arg-type]
-    assert agreed["two"] == Agreed(addresses=(ONE,), wait_s=0.0)
+        agreed["one"] = await initiate(one, [ONE])
+    assert agreed["one"] == PunchPlan(addresses=(TWO,), wait_s=pytest.approx(0.2))  # type: ignore[arg-type]
+    assert agreed["two"] == PunchPlan(addresses=(ONE,), wait_s=0.0)
 
 
 async def test_the_bytes_are_those_of_the_specification() -> None:
     one, two = pair()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(answer, two, [])
-        await propose(one, [ONE])
+        nursery.start_soon(respond, two, [])
+        await initiate(one, [ONE])
     # Length, type 100 with one address of eight bytes; length, type 300.
     assert one.sent[0] == bytes.fromhex("0c 0864 1208 04c633640b060fa1")
     assert one.sent[1] == bytes.fromhex("03 08ac02")
     assert two.sent == [bytes.fromhex("02 0864")]
 
 
-async def test_only_addresses_of_hosts_are_taken_and_few() -> None:
+async def test_only_a_few_host_addresses_are_accepted() -> None:
     one, two = pair()
     told = [
         f"/ip4/198.51.100.9/tcp/1/p2p/{RELAY}/p2p-circuit",
@@ -69,26 +69,26 @@ async def test_only_addresses_of_hosts_are_taken_and_few() -> None:
         ONE,
         *(f"/ip4/198.51.100.2/tcp/{port}" for port in range(1, 100)),
     ]
-    await two.write(framed(HolePunch.CONNECT, *told) + framed(HolePunch.SYNC))
-    agreed = await answer(one, [])
+    await two.write(add_length_prefix(HolePunch.CONNECT, *told) + add_length_prefix(HolePunch.SYNC))
+    agreed = await respond(one, [])
     assert agreed.addresses[0] == ONE
-    assert len(agreed.addresses) == MAX_TOLD
+    assert len(agreed.addresses) == MAX_ADDRESSES
     assert not any("198.51.100.9" in address for address in agreed.addresses)
 
 
-@pytest.mark.parametrize("side", [propose, answer])
+@pytest.mark.parametrize("side", [initiate, respond])
 @pytest.mark.parametrize(
     "junk",
     [
-        framed(HolePunch.SYNC),
+        add_length_prefix(HolePunch.SYNC),
         b"\x00",
         b"\xff" * 30,
         encode_varint_prefixed(b"\x08\x64" + bytes(5000)),
         b"",
     ],
 )
-async def test_who_says_something_else_is_left(
-    side: Callable[..., Awaitable[Agreed]], junk: bytes
+async def test_a_protocol_violation_ends_the_exchange(
+    side: Callable[..., Awaitable[PunchPlan]], junk: bytes
 ) -> None:
     one, two = pair()
     await two.write(junk)
@@ -105,9 +105,9 @@ async def test_who_says_something_else_is_left(
 def test_any_bytes_for_addresses_give_few_addresses_or_none(raw: list[bytes], leads: bool) -> None:
     connect = HolePunch(type=HolePunch.CONNECT, ObsAddrs=raw).SerializeToString()
 
-    async def talk() -> Agreed:
+    async def talk() -> PunchPlan:
         one, two = pair()
-        await two.write(encode_varint_prefixed(connect) + framed(HolePunch.SYNC))
-        return await (propose if leads else answer)(one, [])
+        await two.write(encode_varint_prefixed(connect) + add_length_prefix(HolePunch.SYNC))
+        return await (initiate if leads else respond)(one, [])
 
-    assert len(trio.run(talk).addresses) <= MAX_TOLD
+    assert len(trio.run(talk).addresses) <= MAX_ADDRESSES

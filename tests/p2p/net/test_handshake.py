@@ -1,4 +1,4 @@
-"""Who connects says an ed25519 key that is its own; no other is even parsed."""
+"""A peer must present its own ed25519 key. Other keys are not even parsed."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ def huge_rsa() -> bytes:
     return key_message(crypto_pb2.RSA, DerSequence([number, number - 2]).encode())  # type: ignore[arg-type]
 
 
-class _Saying(PatternXX):
-    """Says whatever it is told to of itself."""
+class _FixedPayload(PatternXX):
+    """Sends a given payload in its handshake."""
 
     key: bytes = b""
 
     def make_handshake_payload(self, extensions: Any = None) -> Any:
-        said = super().make_handshake_payload(extensions)
+        payload = super().make_handshake_payload(extensions)
         if self.key:
             made = NoiseHandshakePayload(identity_key=self.key, identity_sig=b"\1" + bytes(63))
-            said.serialize = made.SerializeToString
-        return said
+            payload.serialize = made.SerializeToString
+        return payload
 
 
-def stranger(keys: KeyPair | None = None, key: bytes = b"") -> _Saying:
+def stranger(keys: KeyPair | None = None, key: bytes = b"") -> _FixedPayload:
     pair = keys or fresh_identity().key_pair
-    made = _Saying(ID.from_pubkey(pair.public_key), pair.private_key, _static())
+    made = _FixedPayload(ID.from_pubkey(pair.public_key), pair.private_key, _static())
     made.key = key
     return made
 
@@ -95,12 +95,12 @@ async def meet(other: PatternXX, *, we_dial: bool) -> ID:
 
 
 @pytest.mark.parametrize("we_dial", [True, False])
-async def test_an_ed25519_key_is_taken(we_dial: bool) -> None:
+async def test_an_ed25519_key_is_accepted(we_dial: bool) -> None:
     other = stranger()
     assert await meet(other, we_dial=we_dial) == other.local_peer
 
 
-FOREIGN: dict[str, Callable[[], _Saying]] = {
+FOREIGN: dict[str, Callable[[], _FixedPayload]] = {
     "rsa": lambda: stranger(RSA),
     "secp256k1": lambda: stranger(create_secp256k1_key_pair()),
     "huge rsa": lambda: stranger(key=huge_rsa()),
@@ -119,19 +119,21 @@ FOREIGN: dict[str, Callable[[], _Saying]] = {
 
 @pytest.mark.parametrize("we_dial", [True, False])
 @pytest.mark.parametrize("other", FOREIGN.values(), ids=FOREIGN)
-async def test_no_other_key_is_taken_or_parsed(other: Callable[[], _Saying], we_dial: bool) -> None:
+async def test_other_keys_are_neither_accepted_nor_parsed(
+    other: Callable[[], _FixedPayload], we_dial: bool
+) -> None:
     with pytest.RaisesGroup(ForeignKeyError):
         await meet(other(), we_dial=we_dial)
 
 
-async def test_a_host_lets_nobody_in_with_another_key() -> None:
+async def test_a_host_refuses_peers_with_another_kind_of_key() -> None:
     async with open_test_host() as host:
-        said = [await _is_served(host, pair) for pair in (fresh_identity().key_pair, RSA)]
-    assert said == [True, False]
+        payload = [await _is_served(host, pair) for pair in (fresh_identity().key_pair, RSA)]
+    assert payload == [True, False]
 
 
 async def _is_served(host: Any, pair: KeyPair) -> bool:
-    """Whether the host goes on to the muxer with who has these keys."""
+    """Return whether the host negotiates a muxer with a peer that has these keys."""
     stream = TrioTCPStream(await trio.open_tcp_stream("127.0.0.1", port_of(host)))
     await stream.write(hello("/noise"))
     with trio.fail_after(10):

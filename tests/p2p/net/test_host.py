@@ -1,4 +1,4 @@
-"""The libp2p host on loopback: who gets in, what is bounded, how it is closed."""
+"""The libp2p host on loopback: admission, limits, closing."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import trio.testing
 from libp2p.io.exceptions import ConnectionClosedError
 
 from shoal_p2p.net.address import (
+    default_listen_addresses,
     expand_unspecified,
-    listen_where_reached,
     parse_peer_address,
     parse_transport,
 )
@@ -38,7 +38,7 @@ async def read_available(stream: trio.SocketStream) -> bytes:
     return b""
 
 
-# Who gets in
+# Admission
 
 
 async def test_each_connection_counts_its_own_bytes() -> None:
@@ -108,7 +108,7 @@ FAST = SwarmSettings(keepalive=KeepaliveSettings(ping_interval_s=0.1, ping_deadl
         ({"lo": ["127.0.0.1", "::1"]}, [ANY_IP4]),
     ],
 )
-def test_a_machine_that_has_ipv6_alone_listens_there(
+def test_a_machine_with_only_ipv6_listens_there(
     own: dict[str, list[str]], listens: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def addresses() -> dict[str, list[SimpleNamespace]]:
@@ -119,12 +119,12 @@ def test_a_machine_that_has_ipv6_alone_listens_there(
         }
 
     monkeypatch.setattr(psutil, "net_if_addrs", addresses)
-    assert listen_where_reached([ANY_IP4], ANY_IP4) == tuple(listens)
+    assert default_listen_addresses([ANY_IP4], ANY_IP4) == tuple(listens)
     typed = ["/ip4/10.0.0.1/tcp/4001"]
-    assert listen_where_reached(typed, ANY_IP4) == tuple(typed), "what was typed stays"
+    assert default_listen_addresses(typed, ANY_IP4) == tuple(typed), "what was typed stays"
 
 
-async def test_a_silent_peer_is_known_before_it_is_cut() -> None:
+async def test_silence_is_reported_before_the_connection_is_closed() -> None:
     async with open_test_host() as host, open_test_host() as peer, open_relay(peer) as relay:
         await host.dial(at_port(peer, relay.port))
         await until(lambda: host.connections()[0].latency_ms)
@@ -134,7 +134,7 @@ async def test_a_silent_peer_is_known_before_it_is_cut() -> None:
         assert host.silent_s(PeerId("nobody")) == 0.0
 
 
-async def test_half_open_peer_is_cut() -> None:
+async def test_a_half_open_connection_is_closed() -> None:
     async with open_test_host(swarm=FAST) as host, open_test_host() as peer, open_relay(peer) as r:
         gone: list[PeerId] = []
         host.add_peer_callbacks(disconnected=gone.append)
@@ -178,7 +178,7 @@ async def test_disconnect_does_not_wait_for_a_blocked_peer() -> None:
         assert stream is not None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(fill, connection.muxed_conn)
-            await until(connection.muxed_conn._turn.locked)
+            await until(connection.muxed_conn._frame_lock.locked)
             await trio.testing.wait_all_tasks_blocked(0.1)
             with trio.fail_after(15):
                 await host.disconnect(peer.peer_id)
@@ -190,7 +190,7 @@ async def fill(muxed: Any) -> None:
     """Write until the socket takes no more, holding the turn to write on the connection."""
     stream = find_socket(muxed)
     assert stream is not None
-    await muxed._turn.acquire()
+    await muxed._frame_lock.acquire()
     with contextlib.suppress(ConnectionClosedError):
         while stream.socket.fileno() != -1:
             await muxed.secured_conn.write(bytes(1 << 20))

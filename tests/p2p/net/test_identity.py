@@ -1,4 +1,4 @@
-"""The key file: created once, read by every libp2p, never replaced."""
+"""The key file: created once, readable by every libp2p, never replaced."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_open_file_is_refused(tmp_path: Path, mode: int) -> None:
     one_line(caught.value)
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_anything_but_a_regular_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "identity.key"
     path.mkdir(mode=0o700)
     with pytest.raises(IdentityError) as caught:
@@ -137,7 +137,7 @@ def test_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     one_line(caught.value)
 
 
-def test_hashed_and_cut_peer_ids_hold_no_key() -> None:
+def test_hashed_and_truncated_peer_ids_contain_no_key() -> None:
     identity = identity_from_seed(bytes([3]) * 32)
     raw = ID.from_base58(identity.peer_id).to_bytes()
     assert public_key_from_id_bytes(raw) == identity.public_key_bytes

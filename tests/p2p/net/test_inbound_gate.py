@@ -1,4 +1,4 @@
-"""Slots and pace by network prefix; and how much of one peer is read."""
+"""Slots and pace by network prefix, and the read rate of one peer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ONE, SAME, OTHER = "203.0.113.7", "203.0.113.200", "198.51.100.1"
         ("", None),
     ],
 )
-def test_names_cost_nothing_networks_do(host: str, prefix: str | None) -> None:
+def test_limits_apply_to_networks_not_to_peer_ids(host: str, prefix: str | None) -> None:
     assert prefix_of(host) == prefix
 
 
@@ -35,38 +35,38 @@ def admitted(gate: InboundGate, host: str, now: float = 0.0) -> GateTicket:
     return ticket
 
 
-def test_a_prefix_has_its_slots_and_others_theirs() -> None:
+def test_each_prefix_has_its_own_slots() -> None:
     gate = InboundGate(GateLimits(prefix_connections=2), 0.0)
     first = admitted(gate, ONE)
-    admitted(gate, SAME).settled()
+    admitted(gate, SAME).on_handshake_done()
     assert gate.admit(ONE, 0.0) is GateRefusal.PREFIX_FULL
     admitted(gate, OTHER)
-    first.left()
+    first.on_closed()
     admitted(gate, ONE)
     assert gate.refused == {GateRefusal.PREFIX_FULL: 1}
 
 
-def test_unfinished_handshakes_are_few_for_a_prefix() -> None:
+def test_unfinished_handshakes_of_a_prefix_are_limited() -> None:
     gate = InboundGate(GateLimits(prefix_handshakes=2), 0.0)
     shaking = [admitted(gate, ONE), admitted(gate, ONE)]
     assert gate.admit(SAME, 0.0) is GateRefusal.PREFIX_HANDSHAKES
     admitted(gate, OTHER)
-    shaking[0].settled()
-    shaking[1].left()
+    shaking[0].on_handshake_done()
+    shaking[1].on_closed()
     admitted(gate, SAME)
 
 
-def test_a_prefix_that_comes_and_goes_is_paced() -> None:
+def test_a_prefix_that_reconnects_repeatedly_is_paced() -> None:
     gate = InboundGate(GateLimits(prefix_pace=Rate(per_second=1.0, burst=5.0)), 0.0)
     for _ in range(5):
-        admitted(gate, ONE).left()
+        admitted(gate, ONE).on_closed()
     assert gate.admit(ONE, 0.0) is GateRefusal.PREFIX_PACE
-    admitted(gate, OTHER).left()
-    admitted(gate, ONE, now=1.0).left()
+    admitted(gate, OTHER).on_closed()
+    admitted(gate, ONE, now=1.0).on_closed()
     assert gate.admit(ONE, 1.0) is GateRefusal.PREFIX_PACE
 
 
-def test_loopback_is_free_of_the_prefix_unless_told() -> None:
+def test_loopback_is_exempt_by_default() -> None:
     free = InboundGate(GateLimits(prefix_connections=1), 0.0)
     bound = InboundGate(GateLimits(prefix_connections=1, limit_loopback=True), 0.0)
     admitted(free, "127.0.0.1")
@@ -79,7 +79,7 @@ def test_loopback_is_free_of_the_prefix_unless_told() -> None:
 def test_all_together_are_paced_and_the_memory_of_prefixes_is_bounded() -> None:
     gate = InboundGate(GateLimits(pace=Rate(per_second=1.0, burst=5000.0)), 0.0)
     for number in range(5000):
-        admitted(gate, f"10.{number // 250}.{number % 250}.1").left()
+        admitted(gate, f"10.{number // 250}.{number % 250}.1").on_closed()
     assert gate.admit("192.0.2.1", 0.0) is GateRefusal.PACE
     assert len(gate._paces) <= 4096
     assert not gate._open
@@ -99,7 +99,7 @@ def test_useful_messages_are_paced_and_never_an_offence() -> None:
     assert flow.wait_s(1.0) == 0.0
 
 
-def test_holding_back_is_forgotten_in_quiet_times() -> None:
+def test_pauses_are_forgiven_over_time() -> None:
     flow = RateLimiter(LIMITS).for_peer(PEER, 0.0)
     assert flow.charge_pause(1.0, 1.0) == 0
     assert flow.charge_pause(1.0, 60.0) == 0, "an honest burst a minute is no flood"
@@ -114,7 +114,7 @@ def test_reconnecting_resets_nothing_and_memory_is_bounded() -> None:
     assert len(gate._peers) <= 1024
 
 
-def test_an_authors_waste_waits_for_it_and_names_push_no_connection_out() -> None:
+def test_waste_of_absent_authors_is_kept_and_evicts_no_connection() -> None:
     gate = RateLimiter(LIMITS)
     gate.for_peer(PEER, 0.0).charge_waste(30.0, 0.0)
     gate.charge_author(AUTHOR, 30.0, 0.0)

@@ -1,4 +1,4 @@
-"""When a peer is asked whether it is there, and when its connection is cut."""
+"""Pings of a connection, and when it is closed."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ A_MOMENT_S = 0.3
 
 
 class _Peer:
-    """Says something at given times, answers pings until a given time, and notes them."""
+    """Sends data at given times, answers pings until a given time, and records them."""
 
     is_initiator = False
 
     def __init__(self, says_at: list[float], answers_until: float) -> None:
         self._says_at = sorted(says_at)
         self._answers_until = answers_until
-        self._send, self._come = trio.open_memory_channel[bytes](1000)
+        self._send, self._received = trio.open_memory_channel[bytes](1000)
         self.pinged_at: list[float] = []
-        self.heard_at = [0.0]
+        self.data_at = [0.0]
 
     async def talk(self) -> None:
         for at in self._says_at:
@@ -39,13 +39,13 @@ class _Peer:
             self._say(yamux_frame(TYPE_PING, FLAG_SYN, 0, 7))
 
     def _say(self, frame: bytes) -> None:
-        self.heard_at.append(trio.current_time())
+        self.data_at.append(trio.current_time())
         self._send.send_nowait(frame)
 
     async def receive(self) -> bytes:
-        return await self._come.receive()
+        return await self._received.receive()
 
-    def begin(self, data: bytes) -> bool:
+    def start_send(self, data: bytes) -> bool:
         _version, kind, flags, _stream, number = struct.unpack(YAMUX_HEADER_FORMAT, data)
         assert kind == TYPE_PING
         if flags & FLAG_SYN:
@@ -56,7 +56,7 @@ class _Peer:
 
 
 def _lived(peer: _Peer, seconds: float) -> float | None:
-    """Return when the connection was cut, within so many seconds."""
+    """Return when the connection was closed; None if it was not within the given seconds."""
     cut_at: list[float] = []
 
     async def main() -> None:
@@ -78,13 +78,13 @@ def _lived(peer: _Peer, seconds: float) -> float | None:
     return cut_at[0] if cut_at else None
 
 
-def test_who_is_heard_of_is_asked_for_its_latency_only() -> None:
+def test_an_active_peer_is_pinged_only_for_its_latency() -> None:
     peer = _Peer([second * SETTINGS.ping_interval_s / 2 for second in range(120)], 1e9)
     assert _lived(peer, 600.0) is None
     assert 600 / SETTINGS.latency_interval_s <= len(peer.pinged_at) <= 12
 
 
-def test_who_says_nothing_is_asked_at_every_interval() -> None:
+def test_a_silent_peer_is_pinged_at_each_interval() -> None:
     peer = _Peer([], 1e9)
     assert _lived(peer, 600.0) is None
     assert len(peer.pinged_at) >= 600 / SETTINGS.ping_interval_s - 1
@@ -95,14 +95,14 @@ def test_who_says_nothing_is_asked_at_every_interval() -> None:
     says_at=st.lists(st.floats(0, 200), max_size=40),
     answers_until=st.sampled_from([0.0, 1.0, 30.0, 75.0, 1e9]),
 )
-def test_silence_is_noticed_in_time_and_nothing_else_is_taken_for_it(
+def test_only_silence_closes_a_connection_and_in_time(
     says_at: list[float], answers_until: float
 ) -> None:
     peer = _Peer(says_at, answers_until)
     cut_at = _lived(peer, 400.0)
-    heard_at = [at for at in peer.heard_at if cut_at is None or at <= cut_at]
+    data_at = [at for at in peer.data_at if cut_at is None or at <= cut_at]
     ends_at = 400.0 if cut_at is None else cut_at
-    silences = [b - a for a, b in zip(heard_at, [*heard_at[1:], ends_at], strict=True)]
+    silences = [b - a for a, b in zip(data_at, [*data_at[1:], ends_at], strict=True)]
     assert max(silences) <= NOTICED_S + A_MOMENT_S
     if cut_at is not None:
         assert silences[-1] >= SETTINGS.ping_deadline_s

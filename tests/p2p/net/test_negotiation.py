@@ -1,4 +1,4 @@
-"""What who negotiates a protocol can make the other side hold and answer."""
+"""Limits on what a negotiating peer can make the other side hold and answer."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ ENDLESS = b"\xff\xff\xff\xff\x0f"
 NAME = TProtocol("/here/1")
 
 
-class _Said:
-    """The other side of a talk: what it says, over and over, until this side ends it."""
+class _ScriptedStream:
+    """The other side of a negotiation: repeats its output until this side ends it."""
 
-    def __init__(self, said: bytes, *, again: bytes = b"") -> None:
-        self._said, self._again = bytearray(said), again
+    def __init__(self, output: bytes, *, again: bytes = b"") -> None:
+        self._output, self._again = bytearray(output), again
         self.taken = 0
         self.answered = bytearray()
 
     async def read(self, n: int) -> bytes:
         await trio.lowlevel.checkpoint()
-        if not self._said and not self._again:
+        if not self._output and not self._again:
             raise StreamEOF
-        while len(self._said) < min(n, 1 << 16) and self._again:
-            self._said += self._again
-        piece = bytes(self._said[:n])
-        del self._said[:n]
+        while len(self._output) < min(n, 1 << 16) and self._again:
+            self._output += self._again
+        piece = bytes(self._output[:n])
+        del self._output[:n]
         self.taken += len(piece)
         assert self.taken < 1 << 20, "it is heard without an end"
         return piece
@@ -56,59 +56,63 @@ class _Said:
         self.answered += data
 
 
-async def _negotiate(said: _Said) -> Any:
-    both: Any = said
+async def _negotiate(output: _ScriptedStream) -> Any:
+    both: Any = output
     return await BoundedMultiselect({NAME: None}).negotiate(MultiselectCommunicator(both))
 
 
-async def _propose(said: _Said) -> Any:
-    both: Any = said
+async def _propose(output: _ScriptedStream) -> Any:
+    both: Any = output
     return await BoundedMultiselectClient().select_one_of([NAME], MultiselectCommunicator(both))
 
 
-async def test_a_line_without_an_end_is_not_read() -> None:
-    for said in (_Said(ENDLESS, again=b"x"), _Said(GREETING + ENDLESS, again=b"x")):
+async def test_an_endless_line_is_not_read() -> None:
+    for output in (
+        _ScriptedStream(ENDLESS, again=b"x"),
+        _ScriptedStream(GREETING + ENDLESS, again=b"x"),
+    ):
         with pytest.raises(MultiselectError):
-            await _negotiate(said)
-        assert said.taken <= len(GREETING + ENDLESS)
+            await _negotiate(output)
+        assert output.taken <= len(GREETING + ENDLESS)
 
 
-async def test_nor_is_one_of_whom_it_proposes_to() -> None:
-    for said in (_Said(ENDLESS, again=b"x"), _Said(GREETING + ENDLESS, again=b"x")):
+async def test_an_endless_answer_is_not_read() -> None:
+    for output in (
+        _ScriptedStream(ENDLESS, again=b"x"),
+        _ScriptedStream(GREETING + ENDLESS, again=b"x"),
+    ):
         with pytest.raises(MultiselectClientError):
-            await _propose(said)
-        assert said.taken <= len(GREETING + ENDLESS)
+            await _propose(output)
+        assert output.taken <= len(GREETING + ENDLESS)
 
 
 @pytest.mark.parametrize("line", [b"\x02x\n", b"\x03ls\n"])
-async def test_who_proposes_without_an_end_is_answered_a_few_times(line: bytes) -> None:
-    said = _Said(GREETING, again=line)
+async def test_endless_proposals_are_answered_a_few_times(line: bytes) -> None:
+    output = _ScriptedStream(GREETING, again=line)
     with pytest.raises(MultiselectError):
-        await _negotiate(said)
-    assert said.answered.count(b"\n") <= 2 * MAX_LINES
+        await _negotiate(output)
+    assert output.answered.count(b"\n") <= 2 * MAX_LINES
 
 
-async def test_the_last_of_many_versions_is_agreed_on() -> None:
+async def test_the_last_of_many_versions_can_be_negotiated() -> None:
     others = b"".join(b"\x08/here/%x\n" % n for n in range(2, MAX_LINES))
-    said = _Said(GREETING + others + b"\x08/here/1\n")
-    assert await _negotiate(said) == (NAME, None)
+    output = _ScriptedStream(GREETING + others + b"\x08/here/1\n")
+    assert await _negotiate(output) == (NAME, None)
 
 
 @given(st.binary(max_size=64), st.booleans())
-def test_whatever_is_said_ends_in_an_agreement_or_an_error_of_its_own(
-    words: bytes, greets: bool
-) -> None:
+def test_any_input_ends_in_an_agreement_or_a_negotiation_error(words: bytes, greets: bool) -> None:
     async def talk() -> None:
         for side, error in ((_negotiate, MultiselectError), (_propose, MultiselectClientError)):
-            said = _Said(GREETING * greets + words, again=words)
+            output = _ScriptedStream(GREETING * greets + words, again=words)
             with suppress(error, IOException):
-                await side(said)
-            assert said.taken <= MAX_LINES * (SHORT_BYTES + 10)
+                await side(output)
+            assert output.taken <= MAX_LINES * (SHORT_BYTES + 10)
 
     trio.run(talk)
 
 
-async def test_a_stream_is_negotiated_within_these_bounds() -> None:
+async def test_streams_are_negotiated_within_the_limits() -> None:
     async with open_attack() as attack:
         stream = await attack.mine.open_stream()
         await stream.write(GREETING + ENDLESS)
@@ -116,7 +120,7 @@ async def test_a_stream_is_negotiated_within_these_bounds() -> None:
         assert not attack.is_cut
 
 
-async def test_strangers_are_heard_no_longer_before_they_have_a_name() -> None:
+async def test_unauthenticated_peers_are_negotiated_with_within_the_limits() -> None:
     async with open_test_host() as host:
         tcp = await trio.open_tcp_stream("127.0.0.1", port_of(host))
         async with tcp:

@@ -1,4 +1,4 @@
-"""What is kept of a peer by py-libp2p's own memory: nothing that it pushes, and not for long."""
+"""py-libp2p's own memory of peers: nothing that they push, and not for long."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def store_of(host: Libp2pHost) -> Any:
     return cast("Any", host.libp2p_host).get_peerstore()
 
 
-async def test_nobody_takes_what_is_pushed() -> None:
-    """A megabyte of protocol names, pushed by each of some names, stays nowhere."""
+async def test_identify_push_is_ignored() -> None:
+    """A megabyte of protocol names, pushed by each of several peer ids, is stored nowhere."""
     pushed = encode_varint_prefixed(Identify(protocols=NAMES).SerializeToString())
     async with open_test_host() as victim, open_test_host() as attacker:
         await attacker.dial(victim.listen_addrs()[0])
@@ -43,7 +43,7 @@ async def test_nobody_takes_what_is_pushed() -> None:
         assert PUSH not in await protocols_of(victim.listen_addrs()[0])
 
 
-async def test_nothing_that_a_peer_says_of_itself_gets_into_the_librarys_book() -> None:
+async def test_claims_of_a_peer_do_not_enter_the_librarys_peerstore() -> None:
     async with open_test_host() as one:
         alone = set(store_of(one).peer_ids())
         async with open_test_host() as two:

@@ -1,4 +1,4 @@
-"""Private swarms: a key, a list of peers, and what strangers and members are told. Real hosts."""
+"""Private swarms with real hosts: a key, a list of peers, and the errors on both sides."""
 
 from __future__ import annotations
 
@@ -117,13 +117,13 @@ async def test_stream_arrives_whole_in_any_pieces(piece: int) -> None:
 @given(st.binary(min_size=24, max_size=24).filter(lambda n: not n.startswith(GREETING)))
 @example(bytes(24))
 @example(b"\x16\x03\x01" + NONCE[3:])
-def test_every_nonce_serves_under_the_right_key(nonce: bytes) -> None:
+def test_every_nonce_works_with_the_right_key(nonce: bytes) -> None:
     wire = Bytes(nonce + xsalsa20(KEY, nonce).encrypt(GREETING), 7)
     assert trio.run(PrivateStream(wire, KEY).read, len(GREETING)) == GREETING
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1000])
-async def test_a_peer_with_a_key_shows_where_there_is_none(piece: int) -> None:
+async def test_a_peer_without_a_key_recognises_one_with_a_key(piece: int) -> None:
     with pytest.raises(WrongSwarmKeyError, match="this node has no swarm key"):
         await ClearStream(Bytes(HELLO, piece)).read(1)
 
@@ -140,7 +140,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["public", "private"])
 @pytest.mark.parametrize("name", OTHERS)
-async def test_the_key_is_not_blamed_for_what_is_no_peer(name: str, key: bytes | None) -> None:
+async def test_other_connections_are_not_blamed_on_the_key(name: str, key: bytes | None) -> None:
     wire = Bytes(OTHERS[name], 1000)
     stream = PrivateStream(wire, key) if key else ClearStream(wire)
     try:
@@ -150,7 +150,7 @@ async def test_the_key_is_not_blamed_for_what_is_no_peer(name: str, key: bytes |
 
 
 @given(st.binary(max_size=200), st.integers(1, 60), st.integers(1, 60))
-def test_a_clear_stream_is_what_was_sent(data: bytes, piece: int, asked: int) -> None:
+def test_a_clear_stream_is_unchanged(data: bytes, piece: int, asked: int) -> None:
     sent = GREETING + data
 
     async def read_all() -> bytes:
@@ -165,7 +165,7 @@ def test_a_clear_stream_is_what_was_sent(data: bytes, piece: int, asked: int) ->
 # Real hosts
 
 
-async def test_every_byte_that_members_say_is_under_the_key() -> None:
+async def test_all_bytes_between_members_are_encrypted() -> None:
     """From the first byte to the last of each direction; the cipher is tested above."""
     async with (
         open_test_host(swarm=SwarmSettings(key=KEY)) as one,
@@ -190,12 +190,12 @@ async def test_every_byte_that_members_say_is_under_the_key() -> None:
 @pytest.mark.parametrize(
     ("theirs", "mine", "of_stranger", "of_member"),
     [
-        (None, KEY, AccessDenied.KEY_MISSING, AccessDenied.KEY_SUPERFLUOUS),
-        (OTHER_KEY, None, AccessDenied.KEY_SUPERFLUOUS, AccessDenied.KEY_MISSING),
+        (None, KEY, AccessDenied.KEY_MISSING, AccessDenied.KEY_UNEXPECTED),
+        (OTHER_KEY, None, AccessDenied.KEY_UNEXPECTED, AccessDenied.KEY_MISSING),
         (OTHER_KEY, KEY, AccessDenied.KEY_DIFFERS, AccessDenied.KEY_DIFFERS),
     ],
 )
-async def test_stranger_is_refused_before_any_handshake_and_both_are_told(
+async def test_a_peer_without_the_key_is_refused_before_the_handshake_and_both_report_it(
     theirs: bytes | None,
     mine: bytes | None,
     of_stranger: AccessDenied,
@@ -212,11 +212,11 @@ async def test_stranger_is_refused_before_any_handshake_and_both_are_told(
         assert "did not answer" not in str(caught.value), "at once, not by a deadline"
         assert not stranger.connections()
         assert not member.connections()
-        assert caught.value.bar is of_stranger
-        assert of_stranger.says in str(caught.value)
+        assert caught.value.denial is of_stranger
+        assert of_stranger.message in str(caught.value)
         assert "--swarm-key FILE" in str(caught.value)
         await until(lambda: member.refused_connections() == {of_member: 1})
-        said = f"refused a connection from 127.0.0.1: {of_member.says}; {of_member.do}"
+        said = f"refused a connection from 127.0.0.1: {of_member.message}; {of_member.remedy}"
         assert caplog.messages == [said]
         assert "--swarm-key FILE" in said
 
@@ -224,13 +224,13 @@ async def test_stranger_is_refused_before_any_handshake_and_both_are_told(
 # The list
 
 
-async def test_who_is_cut_off_in_a_swarm_without_a_list_is_told_of_the_likely_cause() -> None:
+async def test_a_banned_peer_gets_the_likely_cause_in_a_swarm_without_a_list() -> None:
     async with open_test_host() as peer, open_test_host() as cut_off:
         peer.ban(cut_off.peer_id, seconds=60)
         cut_off.admit_only(None)  # the swarm is known, and admits all
         with pytest.raises(DialError) as caught:
             await cut_off.dial(peer.listen_addrs()[0], timeout=5)
-        assert caught.value.bar is AccessDenied.CUT_OFF
+        assert caught.value.denial is AccessDenied.BANNED
         said = str(caught.value)
         assert "a copy of this folder, or of this machine, runs elsewhere" in said
         assert "remove its identity.key and node.db" in said
@@ -252,7 +252,7 @@ async def test_peer_that_is_not_listed_is_refused_after_the_handshake(
             await stranger.dial(member.listen_addrs()[0], timeout=5)
         assert "list of peers" in str(caught.value)
         assert "--allow-peers" in str(caught.value)
-        assert caught.value.bar is AccessDenied.NOT_LISTED
+        assert caught.value.denial is AccessDenied.NOT_LISTED
         await until(lambda: member.refused_connections() == {"not_listed": 1})
         assert f"{stranger.peer_id} is not on the swarm's list of peers" in caplog.text
         assert f"--allow-peers {stranger.peer_id}" in caplog.text

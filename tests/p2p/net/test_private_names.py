@@ -43,7 +43,7 @@ def is_own(node: ast.expr) -> bool:
 
 
 def names_in(tree: ast.AST, *, stored_only: bool) -> Iterator[str]:
-    """Yield the private names that a class defines, or all that it has to do with."""
+    """Yield the private names that a class defines, or all that it uses."""
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
@@ -64,7 +64,7 @@ def defined_by(owner: type) -> set[str]:
 
 
 def of_ancestors(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield what the classes of a file touch of py-libp2p's above them."""
+    """Yield the private names of py-libp2p's base classes that the classes of a file use."""
     module = importlib.import_module(f"shoal_p2p.net.{path.stem}")
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if not isinstance(node, ast.ClassDef):
@@ -77,7 +77,7 @@ def of_ancestors(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def of_others(path: Path) -> Iterator[str]:
-    """Yield the private names that code of a file reads of other objects, by whatever means."""
+    """Yield the private names that code of a file reads from other objects, by any means."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
             case ast.Attribute(value=value, attr=name) if is_private(name) and not is_own(value):
@@ -90,7 +90,7 @@ def of_others(path: Path) -> Iterator[str]:
                         yield str(argument.value)
 
 
-def test_the_list_has_all_that_classes_touch_of_the_classes_above_them() -> None:
+def test_the_list_has_all_private_names_used_from_base_classes() -> None:
     touched = {pair for path in FILES if path.stem != "__init__" for pair in of_ancestors(path)}
     others = {name for path in FILES for name in of_others(path)}
     assert touched, "else nothing was looked at"
@@ -99,7 +99,7 @@ def test_the_list_has_all_that_classes_touch_of_the_classes_above_them() -> None
     assert not surplus, "nobody touches them any more"
 
 
-def test_the_list_has_all_that_is_read_of_other_objects() -> None:
+def test_the_list_has_all_private_names_read_from_other_objects() -> None:
     assert {name for path in FILES for name in of_others(path)} <= {name for _, name in listed()}
 
 

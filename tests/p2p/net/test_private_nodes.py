@@ -1,4 +1,4 @@
-"""Whole nodes of private swarms: who joins, who does not, and that nobody exits."""
+"""Whole nodes of private swarms: which can join, and that none exits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.peers import address_of, open_peer, quiet_settings
 PATIENCE_S = 40.0
 CASES = [
     ("none", "k", AccessDenied.KEY_MISSING),
-    ("k", "none", AccessDenied.KEY_SUPERFLUOUS),
+    ("k", "none", AccessDenied.KEY_UNEXPECTED),
     ("o", "k", AccessDenied.KEY_DIFFERS),
 ]
 """The key that one has, the key that its bootstrap has, what keeps them apart."""
@@ -70,7 +70,7 @@ async def test_only_listed_peers_join(tmp_path: Path, caplog: pytest.LogCaptureF
             assert "list of peers" in target.last_error
             # Not at the first time, which may be chance; the second dial is a second later.
             await until(
-                lambda: f"cannot join by {at[0]}: {AccessDenied.NOT_LISTED.says}" in caplog.text
+                lambda: f"cannot join by {at[0]}: {AccessDenied.NOT_LISTED.message}" in caplog.text
             )
             own_id = stranger.member.peer_id
             assert f"{own_id} is not on the swarm's list of peers" in caplog.text
@@ -104,9 +104,9 @@ def _addr(peer: Any) -> Any:
     return PeerAddresses(peer_id=peer.member.peer_id, addresses=(transport,))
 
 
-@pytest.mark.parametrize(("mine", "theirs", "bar"), CASES, ids=str)
-async def test_who_cannot_join_is_told_why_at_once_and_by_the_doctor(
-    mine: str, theirs: str, bar: AccessDenied, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("mine", "theirs", "denial"), CASES, ids=str)
+async def test_a_refused_node_gets_the_reason_at_once_and_from_the_doctor(
+    mine: str, theirs: str, denial: AccessDenied, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("k", "o"):
         (tmp_path / name).write_text(format_swarm_key(name.encode() * 32))
@@ -124,13 +124,13 @@ async def test_who_cannot_join_is_told_why_at_once_and_by_the_doctor(
             async with stranger as peer:
                 found = await CoreViews(peer.member).by_name()["doctor"]({})
         told = [line for line in caplog.messages if line.startswith("cannot join by ")]
-        assert told == [f"cannot join by {at}: {bar.says}; {bar.do}"]
+        assert told == [f"cannot join by {at}: {denial.message}; {denial.remedy}"]
         assert caplog.messages.index(told[0]) <= 1, "the first line, or that of the other end"
         assert "--swarm-key FILE" in told[0]
         findings = {finding.check: finding for finding in found.findings}
-        assert findings["bootstrap"].do == bar.do
-        assert bar.says in findings["bootstrap"].says
-        assert "give the address" not in findings["peers"].do
+        assert findings["bootstrap"].remedy == denial.remedy
+        assert denial.message in findings["bootstrap"].message
+        assert "give the address" not in findings["peers"].remedy
 
 
 async def test_the_doctor_sees_that_the_key_file_has_changed(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ async def test_the_doctor_sees_that_the_key_file_has_changed(tmp_path: Path) -> 
         assert "cannot read the swarm key" in (await seen()).message
 
 
-async def test_what_is_printed_to_be_copied_names_the_key(tmp_path: Path) -> None:
+async def test_printed_commands_contain_the_key_option(tmp_path: Path) -> None:
     key = tmp_path / "swarm.key"
     await trio.Path(key).write_text(format_swarm_key(b"k" * 32))
     for kind, announce in (

@@ -1,6 +1,7 @@
-"""What a connection can make this side hold: windows are kept, and the sum of them is bounded.
+"""Limits on what a connection can make this side hold: windows are enforced, and their sum is
+bounded.
 
-The attacker is a host of ours whose frames are written by hand, past any window it was given.
+The attacker is a host whose frames are written by hand, beyond any window granted to it.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ class RawConnection:
             with trio.move_on_after(5.0):
                 await self.mine._write_frame(yamux_frame(kind, flags, stream_id, length, body))
                 await trio.lowlevel.checkpoint()
-        except Exception:  # noqa: BLE001 - any of libp2p's ways to say that it is gone
+        except Exception:  # noqa: BLE001 - any libp2p error for a closed connection
             return False
-        self.most_held = max(self.most_held, held_by(self.theirs))
+        self.most_held = max(self.most_held, unread_bytes_of(self.theirs))
         return not self.is_cut
 
     async def pour(self, stream_id: int, num_bytes: int, *, piece: int = PIECE_BYTES) -> None:
@@ -74,8 +75,8 @@ class RawConnection:
         return [stream.muxed_stream.stream_id for stream in streams]
 
 
-def held_by(muxed: Any) -> int:
-    """Return the bytes that a connection holds unread."""
+def unread_bytes_of(muxed: Any) -> int:
+    """Return the unread bytes that a connection holds."""
     return sum(map(len, muxed.stream_buffers.values()))
 
 
@@ -103,7 +104,7 @@ async def open_attack() -> AsyncIterator[RawConnection]:
         yield attack
 
 
-async def test_a_stream_that_nobody_reads_holds_one_window_and_no_more() -> None:
+async def test_an_unread_stream_holds_at_most_one_window() -> None:
     async with open_attack() as attack:
         (stream_id,) = await attack.open_streams(1)
         await attack.pour(stream_id, 64 * WINDOW_BYTES)
@@ -129,7 +130,7 @@ async def test_many_streams_together_are_bounded() -> None:
         assert attack.most_held <= MAX_UNREAD_BYTES + PIECE_BYTES
 
 
-async def test_streams_that_ended_unread_count_until_they_are_gone() -> None:
+async def test_unread_data_of_closed_streams_counts_until_they_are_forgotten() -> None:
     async with open_attack() as attack:
         with suppress(BaseLibp2pError):  # it is cut while the next stream is opened
             for _ in range(100):
@@ -142,7 +143,7 @@ async def test_streams_that_ended_unread_count_until_they_are_gone() -> None:
         assert attack.most_held <= MAX_UNREAD_BYTES + PIECE_BYTES
 
 
-async def test_what_comes_for_a_stream_that_is_gone_is_dropped() -> None:
+async def test_data_for_a_forgotten_stream_is_dropped() -> None:
     async with open_attack() as attack:
         (stream_id,) = await attack.open_streams(1)
         await attack.send(TYPE_WINDOW_UPDATE, FLAG_RST, stream_id, 0, b"")
@@ -151,7 +152,7 @@ async def test_what_comes_for_a_stream_that_is_gone_is_dropped() -> None:
         assert attack.most_held < PIECE_BYTES
 
 
-async def test_a_stream_that_the_peer_never_ends_is_forgotten_once_it_is_answered() -> None:
+async def test_a_stream_that_the_peer_never_closes_is_forgotten() -> None:
     """Half-open, each would stay as long as its connection."""
     hello = b"\x13/multistream/1.0.0\n\x0f/ipfs/id/1.0.0\n"
     async with open_attack() as attack:
@@ -164,7 +165,7 @@ async def test_a_stream_that_the_peer_never_ends_is_forgotten_once_it_is_answere
         assert not attack.theirs.stream_events
 
 
-async def test_a_stream_whose_close_is_given_up_ends_on_both_sides() -> None:
+async def test_a_cancelled_close_resets_the_stream() -> None:
     """A deadline may end in the middle of it; the library's own callers reset nothing then."""
     async with open_attack() as attack:
         (stream_id,) = await attack.open_streams(1)
@@ -177,14 +178,14 @@ async def test_a_stream_whose_close_is_given_up_ends_on_both_sides() -> None:
 
 
 @pytest.mark.parametrize("stream_id", [0, 2, 1 << 31])
-async def test_a_peer_opens_no_stream_under_a_number_of_this_sides(stream_id: int) -> None:
+async def test_a_peer_cannot_open_a_stream_with_an_id_of_this_side(stream_id: int) -> None:
     async with open_attack() as attack:
         await attack.send(TYPE_WINDOW_UPDATE, FLAG_SYN, stream_id, 0, b"")
         await until(lambda: attack.is_cut)
         assert stream_id not in attack.theirs.streams
 
 
-async def test_a_reader_is_given_the_window_again() -> None:
+async def test_reading_restores_the_window() -> None:
     """Much more than a window comes through, and neither side waits for ever."""
 
     payload = bytes(range(256)) * (40 * 1024)
@@ -193,15 +194,15 @@ async def test_a_reader_is_given_the_window_again() -> None:
         await two.dial(one.listen_addrs()[0])
         answer = await two.request(one.peer_id, ECHO, payload, max_response_bytes=len(payload))
         assert answer == payload
-        await until(lambda: held_by(_muxed(one, two)) == 0)
+        await until(lambda: unread_bytes_of(_muxed(one, two)) == 0)
 
 
-def test_of_all_connections_together_the_greediest_network_pays() -> None:
+def test_over_the_total_limit_the_largest_network_loses_a_connection() -> None:
     cut: list[Hashable] = []
-    unread = ReceiveBufferLimit(max_bytes=100, cut=cut.append)
+    unread = ReceiveBufferLimit(max_bytes=100, on_exceeded=cut.append)
     held = {"a": 40, "b": 30, "c": 20, "d": 15}
     for name, network in (("a", None), ("b", "net"), ("c", "net"), ("d", None)):
-        unread.joined(name, network=network, held=lambda name=name: held[name])
+        unread.add(name, network=network, unread_bytes=lambda name=name: held[name])
     unread.check("a", 40)
     assert cut == []
     for name in "bcd":
@@ -223,13 +224,13 @@ FRAMES = st.lists(
 
 @settings(max_examples=150)
 @given(frames=FRAMES)
-def test_no_schedule_of_frames_makes_it_hold_more_than_was_granted(
+def test_no_schedule_of_frames_exceeds_the_granted_windows(
     frames: list[tuple[int, int, int, int, int]],
 ) -> None:
-    trio.run(_play, frames)
+    trio.run(run_script, frames)
 
 
-async def _play(frames: list[tuple[int, int, int, int, int]]) -> None:
+async def run_script(frames: list[tuple[int, int, int, int, int]]) -> None:
     body = b"".join(
         yamux_frame(kind, flags, stream_id, length, bytes(length) if kind == TYPE_DATA else b"")
         for kind, flags, stream_id, length, _ in frames

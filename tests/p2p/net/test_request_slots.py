@@ -1,4 +1,4 @@
-"""Who is served when many ask at once: seats go by network and connection, never by name."""
+"""Slots under load go by network and connection, never by peer id."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from libp2p.peer.id import ID
 from shoal_bootstrap.peer import BootstrapPeer
 from shoal_p2p.net.host import Libp2pHost
 from shoal_p2p.net.request import RequestLimits
-from shoal_p2p.net.request_slots import RequestSlots, Seat
+from shoal_p2p.net.request_slots import RequestSlots, Slot
 from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
 from shoal_wire.types import PeerId
 from tests.support.nodes import open_test_host
@@ -51,7 +51,7 @@ async def begin(host: Libp2pHost, peer_id: PeerId, protocol: str, count: int) ->
 
 
 @pytest.mark.parametrize("protocol", [MANIFEST_PROTOCOL, PEERS_PROTOCOL])
-async def test_who_has_not_sent_its_request_keeps_nobody_out(tmp_path: Path, protocol: str) -> None:
+async def test_an_unsent_request_does_not_block_other_peers(tmp_path: Path, protocol: str) -> None:
     async with (
         open_peer(BootstrapPeer, tmp_path / "meeting", parts=INSTANT) as meeting,
         open_names(address_of(meeting), 9) as (newcomer, *silent),
@@ -64,7 +64,7 @@ async def test_who_has_not_sent_its_request_keeps_nobody_out(tmp_path: Path, pro
             assert answer
 
 
-async def test_who_does_not_read_its_answer_keeps_nobody_out() -> None:
+async def test_an_unread_answer_does_not_block_other_peers() -> None:
     """An answer longer than a stream's window, which nobody takes."""
     answer = bytes(1 << 20)
 
@@ -83,80 +83,82 @@ async def test_who_does_not_read_its_answer_keeps_nobody_out() -> None:
         assert got == answer
 
 
-def seated(seats: RequestSlots, peer: str, source: str | None = None) -> Seat:
-    """Take a seat that must be there."""
-    seat = seats.take(PeerId(peer), source or peer)
-    assert seat is not None
-    return seat
+def acquired(slots: RequestSlots, peer: str, source: str | None = None) -> Slot:
+    """Acquire a slot that must be free."""
+    slot = slots.acquire(PeerId(peer), source or peer)
+    assert slot is not None
+    return slot
 
 
-def test_many_names_of_one_network_have_no_more_than_one_has() -> None:
-    seats = RequestSlots(max_seats=8, max_of_peer=2)
-    silent = [seated(seats, f"name {n}", "their network") for n in range(8)]
-    honest = [seated(seats, f"honest {n}", f"network {n}") for n in range(4)]
-    more = [seats.take(PeerId(f"more {n}"), "their network") for n in range(20)]
-    assert all(seat in seats for seat in honest)
-    assert sum(seat in seats for seat in (*silent, *more)) == 4
+def test_many_peers_of_one_network_share_the_slots_of_one() -> None:
+    slots = RequestSlots(max_slots=8, max_per_peer=2)
+    silent = [acquired(slots, f"name {n}", "their network") for n in range(8)]
+    honest = [acquired(slots, f"honest {n}", f"network {n}") for n in range(4)]
+    more = [slots.acquire(PeerId(f"more {n}"), "their network") for n in range(20)]
+    assert all(slot in slots for slot in honest)
+    assert sum(slot in slots for slot in (*silent, *more)) == 4
 
 
-def test_of_one_network_the_name_with_most_gives_way_the_longest_silent_first() -> None:
-    seats = RequestSlots(max_seats=4, max_of_peer=3)
-    first = [seated(seats, "a", "net") for _ in range(3)]
-    seated(seats, "b", "net")
-    seated(seats, "c", "net")
-    assert [seat in seats for seat in first] == [False, True, True]
+def test_within_a_network_the_peer_with_most_slots_loses_its_oldest() -> None:
+    slots = RequestSlots(max_slots=4, max_per_peer=3)
+    first = [acquired(slots, "a", "net") for _ in range(3)]
+    acquired(slots, "b", "net")
+    acquired(slots, "c", "net")
+    assert [slot in slots for slot in first] == [False, True, True]
 
 
-def test_who_has_more_takes_nothing_from_who_has_less() -> None:
-    seats = RequestSlots(max_seats=4, max_of_peer=9)
+def test_a_peer_with_more_slots_takes_none_from_one_with_fewer() -> None:
+    slots = RequestSlots(max_slots=4, max_per_peer=9)
     for _ in range(3):
-        seats.set_busy(seated(seats, "a"), is_busy=True)
-    little = seated(seats, "b")
-    assert seats.take(PeerId("a"), "a") is None
-    assert little in seats
+        slots.set_busy(acquired(slots, "a"), is_busy=True)
+    little = acquired(slots, "b")
+    assert slots.acquire(PeerId("a"), "a") is None
+    assert little in slots
 
 
-class Shares(RuleBasedStateMachine):
-    """Any comings and goings of any names: what holds after each of them."""
+class SlotModel(RuleBasedStateMachine):
+    """Any sequence of arrivals and departures, with the invariants checked after each."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seats = RequestSlots(max_seats=6, max_of_peer=3)
-        self.taken: list[Seat] = []
+        self.slots = RequestSlots(max_slots=6, max_per_peer=3)
+        self.taken: list[Slot] = []
 
     @rule(name=st.integers(0, 9), network=st.sampled_from(["x", "y", None]))
-    def come(self, name: int, network: str | None) -> None:
-        here = Counter(seat.share_key[0] for seat in self.seated())
-        busy = [seat for seat in self.seated() if not seat.is_free]
+    def arrive(self, name: int, network: str | None) -> None:
+        here = Counter(slot.share_key[0] for slot in self.acquired())
+        busy = [slot for slot in self.acquired() if not slot.is_free]
         source = network or f"own {name}"
-        seat = self.seats.take(PeerId(f"{name} {network}"), source)
-        assert all(one in self.seats for one in busy), "work in hand is not given up"
-        if seat is not None:
-            self.taken.append(seat)
-        elif not any(s.share_key[1] == f"{name} {network}" for s in self.seated()):
-            # Refused with nothing here: then nobody silent has more than it.
-            assert all(not s.is_free or here[s.share_key[0]] <= here[source] for s in self.seated())
+        slot = self.slots.acquire(PeerId(f"{name} {network}"), source)
+        assert all(one in self.slots for one in busy), "requests in progress are completed"
+        if slot is not None:
+            self.taken.append(slot)
+        elif not any(s.share_key[1] == f"{name} {network}" for s in self.acquired()):
+            # Refused without a slot: then no idle slot belongs to a source with more.
+            assert all(
+                not s.is_free or here[s.share_key[0]] <= here[source] for s in self.acquired()
+            )
 
     @rule(which=st.integers(0, 99), busy=st.booleans())
     def turn(self, which: int, busy: bool) -> None:
-        if seated := self.seated():
-            self.seats.set_busy(seated[which % len(seated)], is_busy=busy)
+        if acquired := self.acquired():
+            self.slots.set_busy(acquired[which % len(acquired)], is_busy=busy)
 
     @rule(which=st.integers(0, 99))
     def go(self, which: int) -> None:
         if self.taken:
-            self.seats.leave(self.taken.pop(which % len(self.taken)))
+            self.slots.release(self.taken.pop(which % len(self.taken)))
 
-    def seated(self) -> list[Seat]:
-        return [seat for seat in self.taken if seat in self.seats]
+    def acquired(self) -> list[Slot]:
+        return [slot for slot in self.taken if slot in self.slots]
 
     @invariant()
     def bounds_hold(self) -> None:
-        seated = self.seated()
-        assert len(seated) == len(self.seats) <= 6
-        assert max(Counter(seat.share_key for seat in seated).values(), default=0) <= 3
-        assert self.seats.num_busy == sum(not seat.is_free for seat in seated)
+        acquired = self.acquired()
+        assert len(acquired) == len(self.slots) <= 6
+        assert max(Counter(slot.share_key for slot in acquired).values(), default=0) <= 3
+        assert self.slots.num_busy == sum(not slot.is_free for slot in acquired)
 
 
-TestShares = Shares.TestCase
+TestShares = SlotModel.TestCase
 TestShares.settings = settings(max_examples=40, stateful_step_count=40)

@@ -1,4 +1,4 @@
-"""The log tells of a stream that fails in words for people, and not of a peer that went."""
+"""The log describes failed streams in plain words, and omits peers that merely disconnected."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PROTOCOL = TProtocol("/failing/1")
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-def test_what_is_told_of_a_stream_that_fails(
+def test_the_log_of_a_failed_stream(
     error: Exception, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "shoal_p2p")
@@ -49,7 +49,7 @@ def test_what_is_told_of_a_stream_that_fails(
     assert not said or "Error()" not in row.getMessage()
 
 
-async def test_one_streams_fault_ends_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_error_in_one_stream_affects_no_other(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "shoal_p2p")
 
     async def fail(stream: INetStream) -> None:

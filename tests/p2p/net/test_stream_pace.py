@@ -1,4 +1,4 @@
-"""How fast a connection may open streams: beyond it they are accepted later, and nobody is cut."""
+"""The rate at which a connection may open streams: above it they are accepted later."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from libp2p.stream_muxer.yamux.yamux import FLAG_RST, FLAG_SYN, TYPE_WINDOW_UPDA
 from shoal_p2p.fair.buckets import BucketGroup, Rate
 from shoal_p2p.net import yamux
 from shoal_p2p.net.yamux import (
-    OF_CONNECTION,
-    OF_SOURCE,
+    CONNECTION_STREAM_RATE,
+    SOURCE_STREAM_RATE,
     KeepaliveSettings,
     KeepaliveUpgrader,
     KeepaliveYamux,
@@ -35,7 +35,7 @@ async def test_streams_beyond_the_pace_are_accepted_later() -> None:
     below: Any = FakeChannel(b"".join(map(_opening, range(1, 1200, 2))))
     muxed = KeepaliveYamux(below, ID(b"peer"), keepalive=KeepaliveSettings())
     start = trio.current_time()
-    muxed.keep_to(upgrader().pace("net", start))
+    muxed.set_stream_pace(upgrader().pace("net", start))
     accepted: list[float] = []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(muxed.handle_incoming)
@@ -45,23 +45,23 @@ async def test_streams_beyond_the_pace_are_accepted_later() -> None:
             for known in list(muxed.streams.values())[:-12]:
                 muxed.drop_unread(known)
         nursery.cancel_scope.cancel()
-    assert accepted[int(OF_CONNECTION.burst) - 1] == 0.0
+    assert accepted[int(CONNECTION_STREAM_RATE.burst) - 1] == 0.0
     for number, at in enumerate(accepted):
-        assert number <= OF_CONNECTION.burst + at * OF_CONNECTION.per_second + 1
-    assert accepted[-1] == pytest.approx(200 / OF_CONNECTION.per_second, rel=0.1)
+        assert number <= CONNECTION_STREAM_RATE.burst + at * CONNECTION_STREAM_RATE.per_second + 1
+    assert accepted[-1] == pytest.approx(200 / CONNECTION_STREAM_RATE.per_second, rel=0.1)
 
 
 def upgrader() -> KeepaliveUpgrader:
     return KeepaliveUpgrader({}, {}, KeepaliveSettings())
 
 
-def test_new_connections_of_a_network_bring_no_new_burst() -> None:
+def test_new_connections_of_a_network_share_its_burst() -> None:
     one, opened = upgrader(), 0
     for _ in range(10):
         pace = one.pace("net", 0.0)
         opened += _open_all(pace, 0.0)
-    assert opened == OF_SOURCE.burst + 1
-    assert _open_all(one.pace("another", 0.0), 0.0) == OF_CONNECTION.burst + 1
+    assert opened == SOURCE_STREAM_RATE.burst + 1
+    assert _open_all(one.pace("another", 0.0), 0.0) == CONNECTION_STREAM_RATE.burst + 1
 
 
 def _open_all(pace: BucketGroup, now: float) -> int:
@@ -73,7 +73,7 @@ def _open_all(pace: BucketGroup, now: float) -> int:
     return opened
 
 
-def test_who_asks_as_honest_peers_do_never_waits() -> None:
+def test_honest_request_rates_never_wait() -> None:
     pace = upgrader().pace("net", 0.0)
     for second in range(600):
         for number in range(HONEST_A_SECOND):
@@ -82,14 +82,14 @@ def test_who_asks_as_honest_peers_do_never_waits() -> None:
             pace.debit(1.0, now)
 
 
-async def test_a_connection_that_opens_too_many_is_held_back_and_lives_on(
+async def test_a_connection_that_opens_too_many_streams_is_slowed_down_and_survives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(yamux, "OF_CONNECTION", Rate(burst=20.0, per_second=100.0))
+    monkeypatch.setattr(yamux, "CONNECTION_STREAM_RATE", Rate(burst=20.0, per_second=100.0))
     async with open_attack() as attack:
         for stream_id in range(1001, 1201, 2):
             flags = FLAG_SYN | FLAG_RST
             await attack.send(TYPE_WINDOW_UPDATE, flags, stream_id, 0, b"")
-        await until(lambda: attack.theirs._is_held_back)
+        await until(lambda: attack.theirs._is_pace_logged)
         assert await attack.attacker.ping(attack.victim.peer_id) > 0
         assert not attack.is_cut

@@ -1,7 +1,7 @@
-"""Each fault of py-libp2p that is worked around here is still there, and a patch mends it.
+"""Each py-libp2p fault that is worked around here still exists, and a patch fixes it.
 
-When one of these fails, the library has been mended: take the script out of
-docs/upstream/README.md, and see whether the work-around named beside it can go.
+If one of these tests fails, the library has been fixed: remove the script from
+docs/upstream/README.md, and check whether the work-around named there can go.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def test_the_fault_is_still_there(script: str) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(shutil.which("patch") is None, reason="there is no patch here")
 @pytest.mark.parametrize("name", PATCHES)
-def test_the_patch_mends_it(name: str, tmp_path: Path) -> None:
+def test_the_patch_fixes_it(name: str, tmp_path: Path) -> None:
     assert libp2p.__file__ is not None
     shutil.copytree(Path(libp2p.__file__).parent, tmp_path / "libp2p")
     patch = (DOCS / "upstream" / "patches" / f"{name}.patch").read_bytes()
@@ -77,7 +77,7 @@ def test_the_patch_mends_it(name: str, tmp_path: Path) -> None:
     assert "fixed: " in done.stdout, done.stderr[-2000:]
 
 
-def test_every_script_is_written_up_and_every_one_written_up_is_there() -> None:
+def test_scripts_and_their_descriptions_match() -> None:
     text = site.page("upstream/README.md")
     named = set(re.findall(r"\(([a-z_]+\.py)\)", text))
     assert named == set(SCRIPTS)
@@ -115,12 +115,16 @@ STRANGE = (
 )
 
 
-def test_no_script_goes_to_another_address(stock: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_script_connects_to_another_address(
+    stock: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     for address in STRANGE:
         refused(stock, "ends", ["--crash", f"--at={address}"], capsys)
 
 
-def test_what_ends_a_peer_is_asked_for(stock: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scripts_that_end_a_peer_require_a_flag(
+    stock: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "--crash does it" in refused(stock, "ends", [], capsys)
     for argv in (["--at=127.0.0.1"], ["--cr"], ["--crash", "8.8.8.8"], ["--crash", "--at"]):
         refused(stock, "ends", argv, capsys)
@@ -129,7 +133,7 @@ def test_what_ends_a_peer_is_asked_for(stock: Any, capsys: pytest.CaptureFixture
     stock.allow("", [])
 
 
-def test_which_they_are_stands_in_the_scripts_and_they_are_ready_to_be_reported() -> None:
+def test_the_scripts_state_their_effect_and_are_ready_to_report() -> None:
     said = {
         script
         for script in SCRIPTS

@@ -30,7 +30,7 @@ def has_company(node: NodeComponents, meeting: MeetingPoint) -> bool:
 async def test_a_full_bootstrap_is_left_alone_by_who_has_company(
     has_company: bool, is_there: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    host, boot = Net(dial_error=DialError("it may be full", is_cut_off=is_there)), peer(1)
+    host, boot = Net(dial_error=DialError("it may be full", is_closed_early=is_there)), peer(1)
     async with discovering(host, boot, settings=DiscoverySettings(target_peers=4)):
         if has_company:
             host.connect(peer(2).peer_id)

@@ -21,7 +21,7 @@ from shoal_base.waits import LOOK_S
 from shoal_p2p.net.address import host_and_port, is_circuit
 from shoal_p2p.net.announced import AnnouncedAddresses
 from shoal_p2p.net.connections import Direction
-from shoal_p2p.net.dcutr import answer, propose
+from shoal_p2p.net.dcutr import initiate, respond
 from shoal_p2p.parts import REAL, Libp2pNetwork, MapsPort, Punches
 from shoal_p2p.peer import PeerNode
 from shoal_p2p.peers import hole_punch
@@ -55,7 +55,7 @@ def punching_of(host: Any) -> HolePunch:
 
 
 async def willing(stream: INetStream) -> None:
-    await answer(stream, [THEIRS])
+    await respond(stream, [THEIRS])
 
 
 async def silent(stream: INetStream) -> None:
@@ -167,7 +167,7 @@ async def test_who_follows_dials_at_once_and_is_the_client() -> None:
     host = behind(silent, opens=lambda *_: True)
     host.peers[OTHER].direction = Direction.OUT
     punch = punching_of(host)
-    await follow(punch, lambda stream: propose(stream, [THEIRS]))
+    await follow(punch, lambda stream: initiate(stream, [THEIRS]))
     assert [(address, client) for _, address, client in host.knocks] == [(THEIRS, True)]
     assert punch.counts == (1, 1)
 
@@ -180,7 +180,7 @@ async def test_nobody_leads_who_is_not_behind_a_relay_nor_twice_at_once() -> Non
     host.connect(FRIEND, address=THEIRS)
     for one in many:
         host.connect(one, address=CIRCUIT, direction=Direction.OUT)
-    assert not await follow(punch, lambda stream: propose(stream, [VICTIM]), FRIEND)
+    assert not await follow(punch, lambda stream: initiate(stream, [VICTIM]), FRIEND)
     answered: list[bool] = []
 
     async def lead(peer_id: PeerId) -> None:
@@ -197,7 +197,9 @@ async def test_nobody_leads_who_is_not_behind_a_relay_nor_twice_at_once() -> Non
             nursery.start_soon(lead, peer_id)
     assert sum(answered) == 8
     assert not host.knocks
-    assert await follow(punch, lambda stream: propose(stream, [THEIRS]), many[0]), "places are free"
+    assert await follow(punch, lambda stream: initiate(stream, [THEIRS]), many[0]), (
+        "places are free"
+    )
 
 
 PRIVATE = ("/ip4/192.168.0.1/tcp/80", "/ip4/127.0.0.1/tcp/631", "/ip4/10.0.0.1/tcp/1")
@@ -207,10 +209,10 @@ PRIVATE = ("/ip4/192.168.0.1/tcp/80", "/ip4/127.0.0.1/tcp/631", "/ip4/10.0.0.1/t
 async def test_a_partner_has_nothing_dialled_that_it_may_not_tell_of() -> None:
     at_home = CIRCUIT.replace("203.0.113.1", "192.168.0.7")
     for relay, dialled in ((CIRCUIT, set()), (at_home, {PRIVATE[0]})):
-        host = behind(lambda stream: answer(stream, PRIVATE))
+        host = behind(lambda stream: respond(stream, PRIVATE))
         host.connect(OTHER, address=relay, announced=PRIVATE)
         async with punching_at(host) as punch:
-            await follow(punch, lambda stream: propose(stream, PRIVATE))
+            await follow(punch, lambda stream: initiate(stream, PRIVATE))
             await trio.sleep(60)
         assert {address for _, address, _ in host.knocks} == dialled
 
@@ -239,7 +241,7 @@ def test_no_long_course_of_talks_does_either(talks: list[Talk], num_names: int) 
 def play_talks(talks: list[Talk], num_names: int) -> None:
     names = [fresh_identity().peer_id for _ in range(num_names)]
     told = [VICTIM, *(f"/ip4/192.0.2.66/tcp/{port}" for port in range(23, 40))]
-    host = behind(lambda stream: answer(stream, told))
+    host = behind(lambda stream: respond(stream, told))
     host.peers.clear()
     for number, name in enumerate(names):
         host.connect(name, address=CIRCUIT, direction=Direction.IN if number % 2 else Direction.OUT)
@@ -251,7 +253,7 @@ def play_talks(talks: list[Talk], num_names: int) -> None:
                     nursery.start_soon(
                         follow,
                         punch,
-                        lambda stream, first=first: propose(stream, told[first:]),
+                        lambda stream, first=first: initiate(stream, told[first:]),
                         names[name % num_names],
                     )
                     await trio.sleep(pause_s)
@@ -286,7 +288,7 @@ async def test_a_peer_gives_it_the_dials_of_its_own_discovery(tmp_path: Path) ->
     )
     assert given == [peer.hearsay], "one budget for all hearsay"
     assert mapping == [(False, peer.relays.look_again)]
-    assert peer.host.announced.given == (DOOR,)  # type: ignore[attr-defined]
+    assert peer.host.announced.configured == (DOOR,)  # type: ignore[attr-defined]
 
 
 # Between real hosts: everybody is on this machine, and so may tell of loopback.

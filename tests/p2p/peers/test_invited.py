@@ -97,7 +97,7 @@ async def test_who_answers_and_is_no_peer_of_shoal_proves_nothing() -> None:
     class Foreign(Net):
         """Somebody else's libp2p, which hangs up on who is of no use to it."""
 
-        async def _reach(self, target: object) -> None:
+        async def _dial(self, target: object) -> None:
             peer_id = NAMES[0]
             self.connect(peer_id, address=THIRD, direction=Direction.OUT, agent="kubo/0.22.0")
             await trio.sleep(1.5)
@@ -179,11 +179,11 @@ async def test_hearsay_takes_no_dial_of_what_was_given() -> None:
 
 
 async def test_a_name_is_looked_up_as_the_system_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert THIRD in await names_file.look_up(THIRD, NAMES[0])
-    found = await names_file.look_up("/dns4/localhost/tcp/22", NAMES[0])
+    assert THIRD in await names_file.resolve(THIRD, NAMES[0])
+    found = await names_file.resolve("/dns4/localhost/tcp/22", NAMES[0])
     assert found == ("/ip4/127.0.0.1/tcp/22",)
     circuit = f"/dns4/localhost/tcp/22/p2p/{NAMES[0]}/p2p-circuit"
-    assert await names_file.look_up(circuit, NAMES[1]) == (
+    assert await names_file.resolve(circuit, NAMES[1]) == (
         f"/ip4/127.0.0.1/tcp/22/p2p/{NAMES[0]}/p2p-circuit",
     )
-    assert await names_file.look_up("/dns4/no-such-name.invalid/tcp/22", NAMES[0]) == ()
+    assert await names_file.resolve("/dns4/no-such-name.invalid/tcp/22", NAMES[0]) == ()

@@ -81,7 +81,7 @@ async def test_what_peers_get_in_by_is_told_renewed_and_taken_back() -> None:
     host, router, reached = laptop(outside(0, 4002)), PaperRouter(), []
     async with mapped(host, router, on_reached=lambda: reached.append(1)) as mapping:
         await trio.sleep(1)
-        assert host.announced.beside(LAPTOP)[-1] == f"/ip4/{OUTSIDE}/tcp/4002"
+        assert host.announced.to_announce(LAPTOP)[-1] == f"/ip4/{OUTSIDE}/tcp/4002"
         assert (mapping.state, reached) == (MappingState.REACHED, [1])
         await trio.sleep(2 * HOUR_S)
         assert host.announced.forwarded

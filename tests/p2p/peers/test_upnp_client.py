@@ -148,10 +148,10 @@ while True:
 """
 ASK = """
 import resource, trio
-from shoal_p2p.peers.upnp_client import Router
+from shoal_p2p.peers.upnp_client import UpnpClient
 from shoal_p2p.peers.upnp import RouterError
 try:
-    trio.run(Router().forward, 4001, 60.0)
+    trio.run(UpnpClient().forward, 4001, 60.0)
 except RouterError as error:
     print(str(error).count("\\n"))
 own = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))

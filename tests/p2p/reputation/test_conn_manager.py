@@ -43,14 +43,14 @@ class GatedHost(FakeHost):
             if ticket is GateRefusal.PREFIX_FULL:
                 self._on_full(prefix_of(host) or "")
             return False
-        ticket.settled()
+        ticket.on_handshake_done()
         self._tickets[PeerId(name)] = ticket
         self.connect(PeerId(name), address=f"/ip4/{host}/tcp/1")
         return True
 
     def lose(self, peer_id: PeerId) -> None:
         if (ticket := self._tickets.pop(peer_id, None)) is not None:
-            ticket.left()
+            ticket.on_closed()
         super().lose(peer_id)
 
 

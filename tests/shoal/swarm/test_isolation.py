@@ -76,8 +76,6 @@ async def test_a_swarm_beside_another_node(
         if mdns:
             await until(lambda: strangers & other_side(boot), patience_s=40)
             return
-        await until(
-            lambda: boot.member.host.refused_connections().get(AccessDenied.KEY_SUPERFLUOUS)
-        )
+        await until(lambda: boot.member.host.refused_connections().get(AccessDenied.KEY_UNEXPECTED))
         assert other_side(boot) == {node.member.peer_id}
         assert other_side(node) == {boot.member.peer_id}

@@ -55,15 +55,15 @@ class FakeChannel:
             await trio.sleep_forever()
         return b""
 
-    def begin(self, data: bytes) -> bool:
+    def start_send(self, data: bytes) -> bool:
         if self._rest:
-            raise ConnectionClosedError("a part of a message was sent, and never its rest")
+            raise ConnectionClosedError("an earlier message was sent only in part")
         size = len(data) if not self._takes else min(len(data), self._takes.pop(0))
         self.out += data[:size]
         self._rest = data[size:]
         return not self._rest
 
-    async def finish(self) -> None:
+    async def flush(self) -> None:
         await self.room.wait()
         self.out += self._rest
         self._rest = b""

@@ -91,7 +91,7 @@ class FakeHost(Host):
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Resolved addresses by transport address; other addresses resolve to themselves."""
     reached: list[tuple[PeerId, tuple[str, ...]]] = field(default_factory=list)
-    """Arguments of `note_reached`."""
+    """Arguments of `add_verified_addresses`."""
     handlers: dict[str, RequestHandler] = field(default_factory=dict)
     """This host's request handlers, by protocol."""
     refused: dict[str, int] = field(default_factory=dict)
@@ -127,12 +127,12 @@ class FakeHost(Host):
             source=source or str(peer_id),
             agent=agent,
         )
-        self._tell(self._connected, peer_id)
+        self._notify(self._connected, peer_id)
 
     def lose(self, peer_id: PeerId) -> None:
         """End a connection, if there is one."""
         if self.peers.pop(peer_id, None) is not None:
-            self._tell(self._disconnected, peer_id)
+            self._notify(self._disconnected, peer_id)
 
     async def ask(self, peer_id: PeerId, protocol_id: str, payload: bytes) -> bytes:
         """Send a request to this host as a connected peer; the handler's exceptions propagate."""
@@ -182,7 +182,7 @@ class FakeHost(Host):
     def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]:
         return self.peers[peer_id].announced if peer_id in self.peers else ()
 
-    def note_reached(self, peer_id: PeerId, addresses: Sequence[str]) -> None:
+    def add_verified_addresses(self, peer_id: PeerId, addresses: Sequence[str]) -> None:
         """Record it in `reached`."""
         self.reached.append((peer_id, tuple(addresses)))
 
@@ -194,7 +194,7 @@ class FakeHost(Host):
         """Return the peer's `source`, by default its id."""
         return self.peers[peer_id].source if peer_id in self.peers else ""
 
-    async def look_up(self, transport: str, peer_id: PeerId) -> tuple[str, ...]:
+    async def resolve(self, transport: str, peer_id: PeerId) -> tuple[str, ...]:
         """Return the entry in `names`."""
         await trio.lowlevel.checkpoint()
         return self.names.get(transport, (transport,))
@@ -209,10 +209,10 @@ class FakeHost(Host):
             await trio.sleep(self.dial_s)
         finally:
             self.dialling -= 1
-        await self._reach(target)
+        await self._dial(target)
         return target.peer_id
 
-    async def _reach(self, target: PeerAddress) -> None:
+    async def _dial(self, target: PeerAddress) -> None:
         if str(target) not in self.up:
             raise self.dial_error or DialError(f"nobody at {target}")
         if target.peer_id not in self.peers:
@@ -240,7 +240,7 @@ class FakeHost(Host):
         """Store it in `handlers`, for `ask`."""
         self.handlers[protocol_id] = handler
 
-    async def _ask(
+    async def _request(
         self, peer_id: PeerId, protocol_id: str, payload: bytes, max_response_bytes: int
     ) -> bytes:
         await trio.lowlevel.checkpoint()
@@ -254,7 +254,7 @@ class FakeHost(Host):
             raise RequestError(RequestFailure.OVERSIZE, f"{len(answer)} bytes")
         return answer
 
-    async def _round_trip(self, _peer_id: PeerId) -> float:
+    async def _ping(self, _peer_id: PeerId) -> float:
         await trio.lowlevel.checkpoint()
         return self.latency_ms
 

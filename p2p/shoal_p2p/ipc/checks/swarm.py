@@ -8,7 +8,7 @@ from typing import Final
 from shoal_ipc.answers.doctor import BootstrapSeen, Finding, State
 from shoal_ipc.answers.words import short_topic
 from shoal_p2p.ipc.checks.seen import Seen, found
-from shoal_p2p.net.access import OWN_KEY, TWO_WITH_ONE_KEY
+from shoal_p2p.net.access import DUPLICATE_KEY_CAUSE, DUPLICATE_KEY_REMEDY
 from shoal_p2p.peers.skew import skew_of
 
 _SLOW_MS: Final = 1000.0
@@ -106,7 +106,7 @@ def identity(seen: Seen) -> Iterator[Finding]:
             "identity",
             "another node uses this identity, or this one's node.db was lost: peers cut both off",
             "bad",
-            f"it happens where {TWO_WITH_ONE_KEY}; {OWN_KEY}",
+            f"it happens where {DUPLICATE_KEY_CAUSE}; {DUPLICATE_KEY_REMEDY}",
         )
 
 

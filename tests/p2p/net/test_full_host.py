@@ -1,4 +1,4 @@
-"""Who finds no slot free is sent away before its handshake, and knows why."""
+"""A peer that finds no free slot is refused before its handshake, and knows why."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.network import port_of
 from tests.support.nodes import fresh_identity, open_test_host, until
 
 
-async def test_whom_it_dialled_and_whose_handshake_is_under_way_count_together() -> None:
+async def test_outbound_connections_and_handshakes_count_together() -> None:
     async with (
         open_test_host(swarm=SwarmSettings(max_connections=3)) as host,
         open_test_host() as one,
@@ -32,7 +32,7 @@ async def test_whom_it_dialled_and_whose_handshake_is_under_way_count_together()
 
 
 @pytest.mark.parametrize("key", [None, bytes(range(32))], ids=["public", "private"])
-async def test_who_is_sent_away_knows_that_somebody_was_there(key: bytes | None) -> None:
+async def test_a_refused_dialler_knows_that_the_peer_is_up(key: bytes | None) -> None:
     full = SwarmSettings(max_connections=1, key=key)
     async with (
         open_test_host(swarm=full) as host,
@@ -42,22 +42,23 @@ async def test_who_is_sent_away_knows_that_somebody_was_there(key: bytes | None)
         address, inside_at = host.listen_addrs()[0], inside.listen_addrs()[0]
         await inside.dial(address)
         await until(host.connections)
-        with pytest.raises(DialError, match="before a word was spoken: it may be full") as caught:
+        with pytest.raises(DialError, match="before negotiation: it may be full") as caught:
             await outside.dial(address)
-        assert caught.value.is_cut_off
+        assert caught.value.is_closed_early
         with pytest.raises(DialError) as caught:
             await outside.dial(f"{inside_at.partition('/p2p/')[0]}/p2p/{fresh_identity().peer_id}")
-        assert not caught.value.is_cut_off
+        assert not caught.value.is_closed_early
         await inside.close()
         with pytest.raises(DialError) as caught:
             await outside.dial(inside_at)
-        assert not caught.value.is_cut_off
+        assert not caught.value.is_closed_early
 
 
-async def test_a_dial_that_fails_as_the_peer_connects_has_not_failed(
+async def test_a_dial_succeeds_if_the_peer_connects_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of two that dial each other at once each keeps one connection, and cuts the other's dial."""
+    """Of two peers that dial each other at once, each keeps one connection and aborts the other's
+    dial."""
     async with open_test_host() as one, open_test_host() as other:
 
         async def dial_addr(*_: Any, **__: Any) -> None:

@@ -1,11 +1,11 @@
-"""The port that one listens on: nobody else has it, and one may dial from it.
+"""The exclusive listen port, reused as the source port of dials.
 
-    behind a router, to a public address ─▶ from the listening port: the router's door for it is
-                                            the one at which others see this host, and may knock
-    else                                 ─▶ from any port
+    behind NAT, to a public address ─▶ from the listen port, so that peers observe the NAT mapping
+                                       of that port and can dial it for hole punching
+    otherwise                       ─▶ from any port
 
-Routers that give each port one door (cone) can be crossed from both sides at once; who dials from
-any port learns nothing of the door of the one it listens on.
+A NAT with one mapping for each port (cone NAT) can be traversed by a simultaneous dial. A dial from
+any other port reveals nothing about the mapping of the listen port.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from shoal_p2p.net.inbound_gate import ip_of
 from shoal_p2p.net.layers import find_socket
 from shoal_p2p.net.private_networks import LOOPBACK, private_network_of
 
-Source = tuple[str, int]
-"""Address and port that a socket is bound to before it dials."""
+BindAddress = tuple[str, int]
+"""Address and port to which a socket is bound before it dials."""
 
-TAKEN = (errno.EADDRINUSE, errno.EADDRNOTAVAIL)
-"""The same two ends have a connection, or had one a minute ago; or this system allows none."""
+ADDRESS_IN_USE = (errno.EADDRINUSE, errno.EADDRNOTAVAIL)
+"""The same two endpoints have a connection, or had one a minute ago; or the system refuses."""
 
 
 class ListenError(Exception):
-    """An address cannot be listened on; one line that names it."""
+    """An address cannot be listened on. One line that names it."""
 
 
-async def refuse_taken_port(address: str) -> None:
-    """Bind once without SO_REUSEPORT, which py-libp2p sets: with it a second node on the same
+async def check_port_free(address: str) -> None:
+    """Bind once without SO_REUSEPORT, which py-libp2p sets and with which a second node on the same
     port would silently share the first one's connections. Raises ListenError."""
     host, port = host_and_port(address)
     family = trio.socket.AF_INET6 if ":" in host else trio.socket.AF_INET
@@ -45,10 +45,11 @@ async def refuse_taken_port(address: str) -> None:
             raise ListenError(f"cannot listen on {address}: {error.strerror or error}") from error
 
 
-def source_for(host: str, listening: Iterable[str]) -> Source | None:
-    """Return where to dial a literal address from, so that it sees a port listened on.
+def bind_address_for(host: str, listening: Iterable[str]) -> BindAddress | None:
+    """Return the local address from which to dial a literal address, so that the peer observes a
+    listen port.
 
-    None if this host listens on none from which that address can be dialled.
+    None if no listen port can be used to dial that address.
     """
     target = ip_of(host)
     if target is None:
@@ -63,8 +64,8 @@ def source_for(host: str, listening: Iterable[str]) -> Source | None:
     return None
 
 
-def is_seen_through_a_router(host: str, listening: Iterable[str]) -> bool:
-    """Return whether a public address is dialled by a host that has only private ones itself."""
+def is_behind_nat(host: str, listening: Iterable[str]) -> bool:
+    """Return whether `host` is public and this host has only private addresses of that family."""
     target = ip_of(host)
     if target is None or private_network_of(host) is not None:
         return False
@@ -78,8 +79,8 @@ def is_seen_through_a_router(host: str, listening: Iterable[str]) -> bool:
     )
 
 
-async def open_from(host: str, port: int, source: Source) -> trio.SocketStream:
-    """Connect to a literal address from a port that is listened on. Raises OSError."""
+async def connect_from(host: str, port: int, source: BindAddress) -> trio.SocketStream:
+    """Connect to a literal address from a listen port. Raises OSError."""
     family = trio.socket.AF_INET6 if ":" in host else trio.socket.AF_INET
     dialled = trio.socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -94,9 +95,9 @@ async def open_from(host: str, port: int, source: Source) -> trio.SocketStream:
 
 
 def local_port(connection: object) -> int:
-    """Return this end's port of a connection over TCP; 0 for any other."""
+    """Return the local port of a TCP connection; 0 for any other."""
     stream = find_socket(connection)
     try:
         return int(stream.socket.getsockname()[1]) if stream is not None else 0
-    except OSError:  # closed already
+    except OSError:  # already closed
         return 0

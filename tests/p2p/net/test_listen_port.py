@@ -1,12 +1,12 @@
-"""From which port one dials: behind a router, to the world outside, from the one listened on."""
+"""The source port of dials: behind NAT, to public addresses, it is the listen port."""
 
 from __future__ import annotations
 
 import pytest
 import trio
 
-from shoal_p2p.net import own_port
-from shoal_p2p.net.own_port import is_seen_through_a_router, open_from, source_for
+from shoal_p2p.net import listen_port
+from shoal_p2p.net.listen_port import bind_address_for, connect_from, is_behind_nat
 
 ANY, LAN, LOOP = "/ip4/0.0.0.0/tcp/4001", "/ip4/192.168.1.2/tcp/4002", "/ip4/127.0.0.1/tcp/4003"
 SIX = "/ip6/::/tcp/4006"
@@ -23,10 +23,10 @@ SIX = "/ip6/::/tcp/4006"
         ("host.example", [ANY], None),
     ],
 )
-def test_where_a_host_is_dialled_from(
+def test_the_bind_address_for_a_dial(
     host: str, listening: list[str], source: tuple[str, int] | None
 ) -> None:
-    assert source_for(host, listening) == source
+    assert bind_address_for(host, listening) == source
 
 
 @pytest.mark.parametrize(
@@ -39,14 +39,14 @@ def test_where_a_host_is_dialled_from(
         ("host.example", ["/ip4/192.168.1.2/tcp/1"], False),
     ],
 )
-def test_only_a_machine_of_private_addresses_is_seen_through_a_router(
+def test_only_a_machine_with_private_addresses_is_behind_nat(
     host: str, own: list[str], expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_port, "expand_unspecified", lambda _address: own)
-    assert is_seen_through_a_router(host, [ANY]) is expected
+    monkeypatch.setattr(listen_port, "expand_unspecified", lambda _address: own)
+    assert is_behind_nat(host, [ANY]) is expected
 
 
-async def test_a_dial_comes_from_the_port_that_is_listened_on_and_leaves_none_open() -> None:
+async def test_a_dial_uses_the_listen_port_and_leaves_no_socket_open() -> None:
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     with trio.socket.socket(trio.socket.AF_INET, trio.socket.SOCK_STREAM) as own:
         for option in (trio.socket.SO_REUSEADDR, trio.socket.SO_REUSEPORT):
@@ -55,11 +55,11 @@ async def test_a_dial_comes_from_the_port_that_is_listened_on_and_leaves_none_op
         own.listen()
         source = own.getsockname()
         port = listeners[0].socket.getsockname()[1]
-        async with await open_from("127.0.0.1", port, source) as stream:
+        async with await connect_from("127.0.0.1", port, source) as stream:
             async with await listeners[0].accept() as taken:
                 assert taken.socket.getpeername() == source
             with pytest.raises(OSError) as caught:
-                await open_from("127.0.0.1", port, source)
-            assert caught.value.errno in own_port.TAKEN
+                await connect_from("127.0.0.1", port, source)
+            assert caught.value.errno in listen_port.ADDRESS_IN_USE
             assert stream.socket.getsockname() == source
     await listeners[0].aclose()
