@@ -96,6 +96,36 @@ def test_a_docstring_begins_with_what_it_describes() -> None:
     assert not riddles, riddles
 
 
+BANNED_IN_NAMES = {
+    "accuse", "baton", "condemn", "dear", "door", "enciphered", "guest", "heed", "loot", "owe",
+    "owes", "sayable", "skirmish", "somebody", "tend", "twin", "whoever",
+}  # fmt: skip
+"""Words of which no name is made: CONTRIBUTING.md has the rule, docs/glossary.md the words to use.
+"""
+
+
+def _defined_names(node: ast.AST) -> Iterator[str]:
+    """Yield the names that a node defines: functions, classes, arguments, variables, fields."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.arg(arg=name):
+            yield name
+        case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+            yield name
+
+
+def test_no_name_has_a_banned_word() -> None:
+    found = sorted(
+        f"{at(path, node)} {name}"  # type: ignore[arg-type]
+        for path, nodes in product()
+        for node in nodes
+        for name in _defined_names(node)
+        if BANNED_IN_NAMES & set(re.findall(r"[a-z]+", re.sub(r"([A-Z])", r" \1", name).lower()))
+    )
+    assert not found, f"say it in the field's terms (docs/glossary.md): {found}"
+
+
 def test_no_attribute_waits_for_its_value() -> None:
     """An object in which everything exists: ``self.part: Part`` without a part is not one."""
     waiting = [

@@ -140,7 +140,7 @@ def test_the_scripts_state_their_effect_and_are_ready_to_report() -> None:
         if re.search(r"^run\(.*(crash|dies)=", (DOCS / "upstream" / script).read_text(), re.M)
     }
     assert said == CRASHING
-    ready, _, _ = site.page("upstream/README.md").partition("## What is wrong and hurts")
+    ready, _, _ = site.page("upstream/README.md").partition("## Faults that hurt only the user")
     assert set(re.findall(r"\]\(([a-z_]+\.py)\)", ready)) >= CRASHING
 
 
