@@ -18,6 +18,8 @@ import pytest
 from tests.support.tree import ROOT, Tree
 from tests.threats.runs import Runs, open_runs
 
+pytestmark = pytest.mark.timeout(300)  # the first imports what the tests of every section use
+
 PAGE = (ROOT / "docs" / "changing.md").read_text(encoding="utf-8")
 
 
