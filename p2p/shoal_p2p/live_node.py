@@ -25,6 +25,7 @@ from shoal_p2p.fetch.client import RolloutClient
 from shoal_p2p.fetch.context import FetchContext
 from shoal_p2p.fetch.exchange import FetchBook, RolloutExchange
 from shoal_p2p.intake.intake import Receivers
+from shoal_p2p.intake.ledger import Equivocation
 from shoal_p2p.ipc.judge_link import JudgeLink
 from shoal_p2p.ipc.node_views import NodeViews
 from shoal_p2p.ipc.service import Service, TrainerLink
@@ -94,7 +95,7 @@ class NodeComponents:
             manifest,
             Receivers(
                 keep=self.pool.keep_all,
-                on_equivocation=self.pool.withdraw,
+                on_equivocation=self._accuse,
                 announcements=book.wanted,
                 observers=(book,),
             ),
@@ -156,6 +157,11 @@ class NodeComponents:
             ),
             settings=settings,
         )
+
+    async def _accuse(self, pair: Equivocation, second: bytes) -> None:
+        """Withdraw the first of two batches of one number, once both are kept for their signer."""
+        await self.exchange.show_to_signer(pair, second)
+        await self.pool.withdraw(pair, second)
 
     def _note_shards(self) -> None:
         self.exchange.note_shards()

@@ -89,7 +89,6 @@ def backfill(
         fetch=cast("Any", SimpleNamespace(fetch_listed=nothing, wants=wants)),
         shards=shards,
         space=BufferSpace(groups_since=lambda _since: 100, groups_per_publisher=100),
-        twins=cast("Any", SimpleNamespace(ask=nothing)),
     )
 
 

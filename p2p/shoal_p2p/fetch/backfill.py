@@ -27,7 +27,6 @@ from shoal_p2p.fair.buckets import Rate, TokenBucket
 from shoal_p2p.fetch.batches import BatchFetch
 from shoal_p2p.fetch.client import NoAnswerError
 from shoal_p2p.fetch.context import FetchContext
-from shoal_p2p.fetch.duplicate_identity import DuplicateIdentityCheck
 from shoal_p2p.intake.validation import Source
 from shoal_wire.limits import MAX_SHARDS_PER_PEER
 from shoal_wire.rollout_messages import BatchRef, Listing, RecentQuery
@@ -94,7 +93,6 @@ class Backfill:
         fetch: BatchFetch,
         shards: Callable[[], frozenset[int]],
         space: BufferSpace,
-        twins: DuplicateIdentityCheck,
         settings: BackfillSettings | None = None,
     ) -> None:
         """`shards` are those listened to, `space` is the buffer's."""
@@ -103,7 +101,6 @@ class Backfill:
         self._fetch = fetch
         self._shards = shards
         self._space = space
-        self._twins = twins
         self._settings = settings or BackfillSettings()
         self._heard_at = trio.current_time()
         """Start of the last round after which nothing listed was missing, of the shards below."""
@@ -233,8 +230,6 @@ class Backfill:
         await self._fetch.fetch_listed(peer_id, chosen[::-1], Source.BACKFILL)
         if failure is not None:
             raise failure
-        # Last: a peer that does not answer this has answered the rest.
-        await self._twins.ask(peer_id)
         return chosen
 
     async def _list_missing(

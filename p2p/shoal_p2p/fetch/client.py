@@ -96,8 +96,12 @@ class RolloutClient:
             self._bytes.get(peer_id, now).wait_s(1, now),
         )
 
-    async def ask(self, peer_id: PeerId, query: Query, kind: type[A]) -> A:
+    async def ask(
+        self, peer_id: PeerId, query: Query, kind: type[A], *, is_vital: bool = True
+    ) -> A:
         """Ask for an answer of `kind`, as soon as the peer will give it for nothing.
+
+        A peer that does not answer what `is_vital` is not asked again for a while.
 
         Raises:
             NoAnswerError: there is none, for now.
@@ -119,6 +123,8 @@ class RolloutClient:
         except RequestError as error:
             if error.failure is RequestFailure.OVERSIZE:
                 self.offend(peer_id, Reason.MALFORMED_ANSWER)
+            if not is_vital:
+                raise NoAnswerError(error.failure.value) from None
             self._shun(peer_id, _SHUN_SECONDS[error.failure])
             raise self._failed(error.failure.value) from None
         self._bytes.get(peer_id, trio.current_time()).take(len(raw), trio.current_time())

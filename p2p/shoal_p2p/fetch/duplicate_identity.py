@@ -5,17 +5,28 @@ author, and that is what both look like. But whoever has heard both has batches 
 that it never made. The first question is for all of them, which finds an older twin, or what was
 published before a database was lost. Each one is for what is about the own last number and above,
 which finds a newer twin, because numbers start from the clock, and a copy of the whole folder,
-which goes on from the same number.
+which goes on from the same number: peers keep the two batches of one number for their signer.
+
+Peers have one connection to an identity, so that two nodes take it from each other in turn. They
+ban a signer of several such pairs, and then answer neither node. So this node asks each peer as
+soon as it is connected, and one every five seconds while it publishes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
+import random
+from typing import TYPE_CHECKING
 
-from shoal_base.bounded import FEW
-from shoal_p2p.fetch.client import RolloutClient
+import trio
+
+from shoal_base.bounded import FEW, BoundedDict
+from shoal_base.waits import MINUTE_S, RETRY_S, SHORT_DEADLINE_S
+from shoal_p2p.fetch.client import NoAnswerError, RolloutClient
 from shoal_p2p.net.access import DUPLICATE_KEY_CAUSE, DUPLICATE_KEY_REMEDY
+from shoal_p2p.net.interface import Host
 from shoal_p2p.store.store import Store
 from shoal_wire.codec import PayloadError, decode_batch
 from shoal_wire.digests import batch_id as id_of_envelope
@@ -24,6 +35,9 @@ from shoal_wire.limits import MAX_BATCH_BYTES, WHOLE_MESSAGE_BYTES
 from shoal_wire.rollout_messages import BatchRef, Envelopes, Listing, SinceQuery, WholeQuery
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason
+
+if TYPE_CHECKING:
+    from trio_typing import TaskStatus
 
 _LOOK_BACK = FEW // 2
 """Own numbers before the last one that are looked at: what a copy signed since it was made."""
@@ -34,13 +48,56 @@ log = logging.getLogger(__name__)
 class DuplicateIdentityCheck:
     """Asks peers what they have under this node's name."""
 
-    def __init__(self, *, me: PeerId, asker: RolloutClient, own: Store) -> None:
-        self._me = me
+    def __init__(self, *, host: Host, asker: RolloutClient, own: Store, rng: random.Random) -> None:
+        self._host = host
+        self._me = host.peer_id
         self._asker = asker
         self._own = own
+        self._rng = rng
         self._asked = False
+        self._new_peers: BoundedDict[PeerId, None] = BoundedDict()
+        """Peers that connected and were not asked since."""
+        self._latest, self._latest_at = 0, -math.inf
+        """The latest own number, and the time when it was seen first."""
         self.found = False
         """True once a twin signs with this node's key, or its database was lost. Logged once."""
+
+    async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Ask each new peer, and while this node publishes any peer, until one batch is found."""
+        self._host.add_peer_callbacks(connected=self._on_connected)
+        self._new_peers.update(dict.fromkeys(self._host.connected_peers()))
+        task_status.started()
+        asked_at = -math.inf
+        while not self.found:
+            await trio.sleep(RETRY_S)
+            is_due = trio.current_time() - asked_at >= SHORT_DEADLINE_S
+            peer_id = await self._next_peer(is_due=is_due)
+            if peer_id is not None:
+                asked_at = trio.current_time()
+                with contextlib.suppress(NoAnswerError):
+                    await self.ask(peer_id)
+
+    def _on_connected(self, peer_id: PeerId) -> None:
+        self._new_peers.put(peer_id, None)
+
+    async def _next_peer(self, *, is_due: bool) -> PeerId | None:
+        """Return the peer to ask now: a new one, or any where one `is_due` and there is cause."""
+        connected = self._host.connected_peers()
+        usable = sorted(peer for peer in connected if self._asker.is_usable(peer))
+        candidates = [peer for peer in usable if peer in self._new_peers]
+        if not candidates and is_due and await self._is_publishing():
+            candidates = usable
+        if not candidates:
+            return None
+        peer_id = self._rng.choice(candidates)
+        self._new_peers.pop(peer_id, None)
+        return peer_id
+
+    async def _is_publishing(self) -> bool:
+        _, latest = await self._own.own_numbers()
+        if latest != self._latest:
+            self._latest, self._latest_at = latest, trio.current_time()
+        return trio.current_time() - self._latest_at < MINUTE_S
 
     async def ask(self, peer_id: PeerId) -> None:
         """Ask one peer, and check the first batch that this node does not know.
@@ -54,7 +111,7 @@ class DuplicateIdentityCheck:
         about_latest = max(forgotten, latest - _LOOK_BACK)
         for after in (about_latest,) if self._asked else (forgotten, about_latest):
             query = SinceQuery(publisher=self._me, after_sequence=after, max_batches=FEW)
-            listing = await self._asker.ask(peer_id, query, Listing)
+            listing = await self._asker.ask(peer_id, query, Listing, is_vital=False)
             if (ref := await self._strange(listing)) is not None:
                 # A listing is not signed: only the batch itself is proof. One will do.
                 await self._prove(peer_id, ref, forgotten)

@@ -30,7 +30,7 @@ from shoal_p2p.fetch.retry_budget import ChaseLimits
 from shoal_p2p.fetch.server import SERVE_LIMITS, RolloutServer, ServeLimits
 from shoal_p2p.fetch.stats import FetchStats
 from shoal_p2p.intake.intake import BatchAccepted, Intake
-from shoal_p2p.intake.ledger import PublisherLedger
+from shoal_p2p.intake.ledger import Equivocation, PublisherLedger
 from shoal_p2p.net.interface import Host
 from shoal_p2p.net.request import RequestLimits
 from shoal_p2p.store.store import Store
@@ -119,7 +119,7 @@ class RolloutExchange:
         self._streams = settings.streams
         self._book = book
         self.shelf = book.shelf
-        self.twins = DuplicateIdentityCheck(me=host.peer_id, asker=means.asker, own=store)
+        self.twins = DuplicateIdentityCheck(host=host, asker=means.asker, own=store, rng=means.rng)
         self._server = RolloutServer(
             shelf=book.shelf,
             store=store,
@@ -144,7 +144,6 @@ class RolloutExchange:
             fetch=self._fetch,
             shards=shards,
             space=space,
-            twins=self.twins,
             settings=settings.backfill,
         )
 
@@ -161,9 +160,13 @@ class RolloutExchange:
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Fetch what is announced, missing or new until cancelled."""
         async with trio.open_nursery() as nursery:
-            for part in (self._fetch, self._repair, self._backfill):
+            for part in (self._fetch, self._repair, self._backfill, self.twins):
                 await nursery.start(part.run)
             task_status.started()
+
+    async def show_to_signer(self, pair: Equivocation, second: bytes) -> None:
+        """Keep the two batches of one number for their signer (`RolloutServer.show_to_signer`)."""
+        await self._server.show_to_signer(pair, second)
 
     def note_shards(self) -> None:
         """Other shards are listened to than before: what was said there lately is fetched."""

@@ -18,19 +18,24 @@ from dataclasses import dataclass, field
 
 import trio
 
-from shoal_base.bounded import MANY, BoundedDict
+from shoal_base.bounded import FEW, MANY, BoundedDict
 from shoal_p2p.fair.adaptive_rate_limit import AdaptiveRateLimit
 from shoal_p2p.fair.buckets import KeyedBuckets, Rate
 from shoal_p2p.fetch.batch_index import BatchIndex, ShelvedBatch
 from shoal_p2p.fetch.stats import FetchStats
+from shoal_p2p.intake.ledger import Equivocation
 from shoal_p2p.net.request import RequestLimits
 from shoal_p2p.reputation.scoring import Report
 from shoal_p2p.store.store import Store
 from shoal_p2p.store.types import StoreError
-from shoal_wire.limits import MAX_CHUNK_BYTES, MAX_RETRY_MS
+from shoal_wire.codec import PayloadError, decode_batch
+from shoal_wire.digests import batch_id as id_of_envelope
+from shoal_wire.envelope import EnvelopeError, open_envelope
+from shoal_wire.limits import MAX_BATCH_BYTES, MAX_CHUNK_BYTES, MAX_RETRY_MS, WHOLE_MESSAGE_BYTES
 from shoal_wire.rollout_codec import RolloutProtocolError, decode_query, encode_answer
 from shoal_wire.rollout_messages import (
     Answer,
+    BatchRef,
     BatchRefusalReason,
     Chunk,
     ChunkQuery,
@@ -100,6 +105,8 @@ class RolloutServer:
         self._bytes: KeyedBuckets[PeerId] = KeyedBuckets(limits.bytes_per_peer)
         self._given: BoundedDict[BatchId, None] = BoundedDict()
         self._gave = trio.Event()
+        self._double: BoundedDict[PeerId, dict[BatchId, tuple[BatchRef, bytes]]] = BoundedDict(FEW)
+        """The two batches of one number, by their signer: at most 8 MiB."""
         self._patience: KeyedBuckets[PeerId] = KeyedBuckets(limits.refusals_per_peer)
         self._shared = AdaptiveRateLimit(limits.bytes_of_all, trio.current_time())
 
@@ -158,17 +165,29 @@ class RolloutServer:
         elif isinstance(found, Envelopes):
             self._stats.bytes_out += sum(map(len, found.envelopes))
 
+    async def show_to_signer(self, pair: Equivocation, second: bytes) -> None:
+        """Keep the latest two batches that a signer gave one number, and list them to it alone.
+
+        Two nodes with a copy of one key each learn from the other's batch that there are two.
+        Announcements and batches too large for one answer are not kept.
+        """
+        held = self._shelf.get(pair.first)
+        size = 0 if held is None else held.ref.num_bytes
+        first = await self._part(pair.first, 0, size) if 0 < size <= WHOLE_MESSAGE_BYTES else None
+        shown = {}
+        for envelope in (first, second):
+            if envelope is not None and (ref := _ref_of(envelope)) is not None:
+                shown[ref.batch_id] = (ref, envelope)
+        self._double.put(pair.publisher, shown)
+
     async def _find(self, query: Query, asker: PeerId) -> Answer:
         match query:
             case RecentQuery():
                 return self._recent(query, asker)
             case SinceQuery():
-                held = self._shelf.since(
-                    query.publisher, query.after_sequence, now_ms=self._wall_ms()
-                )
-                return Listing(batches=tuple(one.ref for one in held[: query.max_batches]))
+                return self._since(query, asker)
             case WholeQuery():
-                return await self._whole(query)
+                return await self._whole(query, asker)
             case ChunkQuery():
                 return await self._chunk(query)
 
@@ -191,15 +210,24 @@ class RolloutServer:
             found.append(held)
         return Listing(batches=tuple(held.ref for held in found))
 
-    async def _whole(self, query: WholeQuery) -> Envelopes:
+    def _since(self, query: SinceQuery, asker: PeerId) -> Listing:
+        held = self._shelf.since(query.publisher, query.after_sequence, now_ms=self._wall_ms())
+        refs = [one.ref for one in held]
+        if query.publisher == asker:
+            shown = (ref for ref, _ in self._double.get(asker, {}).values())
+            refs += (ref for ref in shown if ref.sequence > query.after_sequence)
+            refs.sort(key=lambda ref: ref.sequence)
+        return Listing(batches=tuple(refs[: query.max_batches]))
+
+    async def _whole(self, query: WholeQuery, asker: PeerId) -> Envelopes:
         envelopes: list[bytes] = []
         left = MAX_CHUNK_BYTES
         for batch_id in dict.fromkeys(query.batch_ids):
+            _, envelope = self._double.get(asker, {}).get(batch_id, (None, None))
             held = self._shelf.get(batch_id)
-            if held is None or held.ref.num_bytes > left:
-                continue
-            envelope = await self._part(batch_id, 0, held.ref.num_bytes)
-            if envelope is not None:
+            if envelope is None and held is not None and held.ref.num_bytes <= left:
+                envelope = await self._part(batch_id, 0, held.ref.num_bytes)
+            if envelope is not None and len(envelope) <= left:
                 left -= len(envelope)
                 envelopes.append(envelope)
         return Envelopes(envelopes=tuple(envelopes))
@@ -252,6 +280,24 @@ _KINDS: dict[type[Query], str] = {
     WholeQuery: "whole",
     ChunkQuery: "chunk",
 }
+
+
+def _ref_of(envelope: bytes) -> BatchRef | None:
+    """Return the listing of a batch that fits into one answer; None for anything else."""
+    if len(envelope) > WHOLE_MESSAGE_BYTES:
+        return None
+    try:
+        opened = open_envelope(envelope)
+        batch = decode_batch(opened.payload, max_bytes=MAX_BATCH_BYTES)
+    except (EnvelopeError, PayloadError):
+        return None
+    return BatchRef(
+        batch_id=id_of_envelope(envelope),
+        publisher=opened.signer,
+        sequence=batch.sequence,
+        num_bytes=len(envelope),
+        num_groups=len(batch.groups),
+    )
 
 
 def _busy(wait_s: float) -> Refusal:

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
+from shoal_p2p.fetch.client import NoAnswerError
 from shoal_p2p.fetch.exchange import ExchangeSettings
 from shoal_p2p.fetch.pull import PullLimits
 from shoal_p2p.fetch.pull_queue import QueueLimits
-from shoal_wire.limits import MAX_CHUNK_BYTES
+from shoal_wire.limits import MAX_CHUNK_BYTES, MAX_REQUEST_BYTES, ROLLOUTS_PROTOCOL
 from shoal_wire.manifest import Manifest
 from shoal_wire.rollout_messages import (
     Answer,
@@ -110,6 +112,30 @@ async def test_a_stalling_provider_is_left_for_another(tmp_path: Path) -> None:
         # Slow is no crime: it may be the network.
         assert victim.blamed(false.peer_id) == []
         assert victim.counts()["failures"] == {"timeout": 1}
+
+
+async def test_who_does_not_answer_about_ones_own_batches_is_asked_for_the_rest(
+    tmp_path: Path,
+) -> None:
+    """The question about another node with this key comes first, and is not vital."""
+    async with opened(tmp_path, HASTY) as (victim, _honest, false):
+        own = SinceQuery(publisher=victim.peer_id, after_sequence=0, max_batches=1)
+        false.host.set_request_handler(
+            ROLLOUTS_PROTOCOL, _never, max_request_bytes=MAX_REQUEST_BYTES
+        )
+        asker = victim.exchange.twins._asker
+        with pytest.raises(NoAnswerError, match="timeout"):
+            await asker.ask(false.peer_id, own, Listing, is_vital=False)
+        assert asker.is_usable(false.peer_id)
+        assert victim.counts()["failures"] == {}
+        with pytest.raises(NoAnswerError, match="timeout"):
+            await asker.ask(false.peer_id, own, Listing)
+        assert not asker.is_usable(false.peer_id)
+
+
+async def _never(_peer: PeerId, _raw: bytes) -> bytes:
+    await trio.sleep_forever()
+    raise AssertionError("unreachable")
 
 
 def only_first(batch: SignedBatch, data: bytes) -> Callable[[Query], Answer]:

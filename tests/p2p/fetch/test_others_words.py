@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from shoal_wire.rollout_messages import BatchRef, Listing, RecentQuery, SinceQue
 from shoal_wire.types import BatchId, SignedBatch
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
-from tests.support.exchange_nodes import NO_BACKFILL, QUICK, ExchangeNode, big_groups
+from tests.support.exchange_nodes import NO_BACKFILL, QUICK, ExchangeNode, big_groups, open_node
 from tests.support.false_provider import open_three
 from tests.support.nodes import until
 from tests.support.rollout_answers import ref_of
@@ -142,6 +143,34 @@ async def test_a_copy_of_the_whole_folder_is_a_twin_however_long_the_run_was(
         await until(lambda: victim.host.is_connected(stranger.peer_id))
         await victim.exchange.twins.ask(stranger.peer_id)
         assert victim.exchange.twins.found
+
+
+async def test_a_copied_folder_is_named_to_both_of_its_owners(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They take the connection to the witness from each other, as two nodes of one name do."""
+    manifest, identity = make.swarm(), make.fresh_identity()
+    async with (
+        open_node(tmp_path / "witness", manifest, settings=CALM) as witness,
+        open_node(tmp_path / "first", manifest, identity=identity, settings=CALM) as first,
+    ):
+        await witness.meet(first)
+        await first.share(1)
+        await until(lambda: witness.heard() == {1})
+        ignored = shutil.ignore_patterns("node.sock", "lock")
+        await trio.to_thread.run_sync(
+            partial(shutil.copytree, tmp_path / "first", tmp_path / "copy", ignore=ignored)
+        )
+        await first.share(2)
+        await until(lambda: witness.heard() == {1, 2})
+        async with open_node(tmp_path / "copy", manifest, identity=identity, settings=CALM) as copy:
+            await copy.meet(witness)
+            await copy.share(3)
+            await until(lambda: "signed two batches as number" in caplog.text)
+            await until(lambda: copy.exchange.twins.found)
+            await first.host.dial(witness.address)
+            await until(lambda: first.exchange.twins.found)
+        assert not witness.exchange.twins.found
 
 
 async def test_own_batches_that_this_node_has_forgotten_are_no_twins(

@@ -19,6 +19,7 @@ from shoal_p2p.fetch import client as asker_module
 from shoal_p2p.fetch.batch_index import BatchIndex
 from shoal_p2p.fetch.server import RolloutServer, ServeLimits
 from shoal_p2p.fetch.stats import FetchStats
+from shoal_p2p.intake.ledger import Equivocation
 from shoal_p2p.net.host import RequestError
 from shoal_p2p.net.request import RequestLimits, write_frame
 from shoal_wire.limits import MAX_ANSWER_BYTES, MAX_CHUNK_BYTES, ROLLOUTS_PROTOCOL
@@ -136,6 +137,29 @@ async def test_listings_one_below_the_other_name_each_batch_once(data: st.DataOb
     desk.shelf.remove(gone)
     answer = await desk.ask(replace(query, before=gone))
     assert answer == Refusal(reason=BatchRefusalReason.NOT_HELD)
+
+
+async def test_two_batches_of_one_number_are_shown_to_their_signer_alone() -> None:
+    desk = Desk()
+    me = desk.author.peer_id
+    desk.put(1, sequence=4)
+    first, last = desk.put(2, sequence=5), desk.put(3, sequence=6)
+    second = desk.author.sign(7, sequence=5)
+    pair = Equivocation(publisher=me, sequence=5, first=first, second=second.batch_id)
+    await desk.server.show_to_signer(pair, second.envelope)
+    desk.shelf.remove(first)
+    query = SinceQuery(publisher=me, after_sequence=4, max_batches=9)
+    assert await desk.listed(query) == [last]
+    assert set(await desk.listed(query, me)) == {first, second.batch_id, last}
+    assert await desk.listed(replace(query, after_sequence=5), me) == [last]
+    whole = WholeQuery(batch_ids=(first, second.batch_id))
+    assert await desk.ask(whole) == Envelopes(envelopes=())
+    expected = (desk.envelopes[first], second.envelope)
+    assert await desk.ask(whole, me) == Envelopes(envelopes=expected)
+    # What is no batch that fits into one answer is not kept, and takes the place of the pair.
+    for statement in (b"", b"x", bytes(1 << 17)):
+        await desk.server.show_to_signer(pair, statement)
+        assert await desk.listed(query, me) == [last]
 
 
 async def test_only_the_shards_asked_for_are_listed() -> None:
