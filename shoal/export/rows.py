@@ -69,7 +69,7 @@ class RowMaker:
     def __init__(
         self, worker: SyncTaskWorker | None, families: Sequence[FamilySpec], tally: Tally
     ) -> None:
-        """Without a worker, rows have neither questions nor rewards."""
+        """Make rows; if `worker` is None, without questions and rewards."""
         self._worker = worker
         self._known = {(spec.name, spec.digest): spec for spec in families}
         self._tally = tally
