@@ -1,4 +1,4 @@
-"""One worker over every preset, for tests that leave it as they found it, and a cache for each."""
+"""A shared worker over every preset, for tests that do not change it, and a cache per test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data files in the forms that people have, written from known rows by a seeded generator."""
+"""Data files in common formats, written from known rows by a seeded generator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMES = ("question", "answer", "level", "Column two", "naïve", "a.b")
 
 @dataclass(frozen=True)
 class Written:
-    """One data file and what is to be read from it."""
+    """One data file and its expected rows."""
 
     path: Path
     rows: list[Row]
@@ -62,7 +62,7 @@ def rows_of(rng: random.Random, value: Callable[[], Any]) -> list[Row]:
 
 
 def write_json(rng: random.Random, folder: Path, rows: list[Row] | None = None) -> Written:
-    """Write JSON in one of its forms, in one of the encodings of Unicode."""
+    """Write JSON in one of its forms and one of Unicode's encodings."""
     rows = rows or rows_of(rng, lambda: value_of(rng))
     is_ascii, end = rng.random() < 0.5, rng.choice(["\n", "\r\n"])
 
@@ -116,7 +116,7 @@ def write_table(rng: random.Random, folder: Path, rows: list[Row] | None = None)
         cells.writerow([""] * len(names))
     name = rng.choice(["rows.csv", "rows.tsv", "rows.txt", "rows", "rows.dat"])
     form = f"table by {separator!r}, {encoding}, {name}{', padded' if is_padded else ''}"
-    if is_padded and separator != "\t":  # a blank behind each separator is cut in the cells too
+    if is_padded and separator != "\t":  # a blank after each separator is removed in cells too
         rows = [{key: text.lstrip(" ") for key, text in row.items()} for row in rows]
     return _written(rng, folder / name, file.getvalue().encode(encoding), rows, form)
 

@@ -1,4 +1,4 @@
-"""The families that tests go through: every preset's, but for games."""
+"""The families of parametrized tests: those of every preset, except games."""
 
 from __future__ import annotations
 
@@ -24,4 +24,4 @@ JUDGED = FamilySpec(
     },
     reward_paths=("/judge.py",),
 )
-"""A family of which each node scores by a judge of its own."""
+"""A family that each node scores by its own judge."""

@@ -1,4 +1,4 @@
-"""An environment for tests, and how one becomes a family."""
+"""An environment for tests, and its family."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def game_file(folder: Path, source: str = GUESS, **fields: object) -> Path:
 
 
 def local_games(spec: FamilySpec, item_seconds: float = 0.2) -> EnvironmentTasks:
-    """Return the family's games in this process: a sandbox, which few need, takes a second."""
+    """Return the family's games in this process: a sandbox takes a second, and few tests need it."""
     source, limit = Path(spec.path).read_bytes(), ItemLimit(item_seconds)
     preload_imports(source, spec.path)
     guard = AuditGuard()

@@ -1,7 +1,7 @@
-"""A task worker in the test's own process, for what needs neither a sandbox nor another process.
+"""A task worker in the test's own process, for tests that need neither sandbox nor process.
 
-Its families are built, its frames written, read and answered by the worker's own code. A real one
-takes 0.2 s of processor time to start, and 0.7 s where its families are reasoning_gym's.
+The worker's own code builds families and reads, answers and writes frames. A real worker takes 0.2
+s of processor time to start, and 0.7 s with families of reasoning_gym.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ R = TypeVar("R")
 
 
 class HereWorker(SyncTaskWorker):
-    """The trainer's client, answered here. What a family's code does to its process it does here.
+    """The trainer's client without a process. A family's code affects the test's process.
 
-    Raises `FamilyError` where a family is refused, which the real one does when it starts.
+    Raises `FamilyError` if a family is refused, which a real worker does at its start.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class HereWorker(SyncTaskWorker):
         """It runs."""
 
     def close(self) -> None:
-        """Give back what the families hold."""
+        """Release what the families hold."""
         self.answerer.release_idle()
 
     async def _ask(self, call: WorkerCall[R]) -> list[R] | CallFailure:
@@ -58,6 +58,6 @@ class HereWorker(SyncTaskWorker):
 
 
 def _sent(message: Message) -> Message:
-    """Return a message as the other side reads it."""
+    """Return a message as the other end reads it."""
     (read,) = read_messages(FrameDecoder(), encode_message(message))
     return read

@@ -1,10 +1,10 @@
-"""A small hub on this machine: what `datasets` and `huggingface_hub` ask for to load a data set.
+"""A small Hugging Face Hub on this machine, with the parts that loading a data set needs.
 
     with hub({"org/sums": {"main": {"train.jsonl": b"..."}}}) as address: ...
 
-Answers are those of huggingface.co, as far as `huggingface_hub` 2.4 and `datasets` 5.2 read them:
-a file of a revision (`resolve`), what a revision is and holds (`revision`, `tree`), and a reason in
-`X-Error-Code` for whatever there is not.
+Replies are those of huggingface.co, as far as `huggingface_hub` 2.4 and `datasets` 5.2 read them: a
+file of a revision (`resolve`), a revision and its files (`revision`, `tree`), and a reason in
+`X-Error-Code` for missing ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Repositories = Mapping[str, Mapping[str, Mapping[str, bytes]]]
 
 @contextlib.contextmanager
 def hub(repositories: Repositories) -> Iterator[str]:
-    """Serve until the block ends; its address."""
+    """Serve until the block ends; yield the address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

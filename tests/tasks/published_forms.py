@@ -1,6 +1,6 @@
-"""Rows in the forms in which well-known data sets are published, and the tasks made of them.
+"""Rows in the forms of well-known data sets, and the tasks made from them.
 
-Each has the columns and types of its data set; the content is written for the tests.
+Each has the columns and types of its data set; the content was written for the tests.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class PublishedForm:
     keys: dict[str, Any] = field(default_factory=dict)
     """Keys that the task file must have."""
     unused: tuple[str, ...] = ()
-    """Columns that are named as not shown."""
+    """Columns that are named as unused."""
     flags: tuple[str, ...] = ()
     refused: str = ""
-    """What is said where nothing can be written."""
+    """The error if no task file can be written."""
 
 
 def _four(n: int, right: int) -> list[str]:

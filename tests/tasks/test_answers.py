@@ -25,7 +25,7 @@ def test_tagged_extraction_agrees_with_the_library(text: str) -> None:
 
 
 def test_tagged_extraction_is_linear_in_unclosed_tags() -> None:
-    # 256 KiB: by the library's expression this is some 10^10 steps, and the test would time out.
+    # 256 KiB: the library's expression takes some 10^10 steps, and the test would time out.
     assert extract_tagged("<answer>" * (1 << 15)) is None
 
 

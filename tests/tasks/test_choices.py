@@ -1,4 +1,4 @@
-"""Choices in every form and with every kind of answer: the letter is that of the right one."""
+"""Choices in every form, with every kind of answer: the letter is that of the right one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversations in their published forms are the exchange that they hold, or refused with why."""
+"""Conversations in published forms are parsed as one exchange, or refused with the reason."""
 
 from __future__ import annotations
 

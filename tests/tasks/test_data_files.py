@@ -1,4 +1,4 @@
-"""Data as people have it: every form gives the same family, and what cannot be read is one line."""
+"""Data in every format gives the same family, and unreadable data gives one line."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_gsm8k_as_it_is_downloaded_is_scored_by_its_number(tmp_path: Path) -> No
     spec = load_task_file(task_file(tmp_path, "mine", **fields, **plain))
     expected = {
         0: {"72": 1, "72.": 1, "72 clips": 1, "73": 0, "72 or 73": 0, "72, 73": 0, "clips 72": 0},
-        # A sum or product that is left to be worked out, as a copy of a question would be.
+        # An unevaluated sum or product, as a copy of a question would be.
         2: {
             "70 + 2": 0,
             "70+2": 0,

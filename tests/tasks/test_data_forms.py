@@ -1,4 +1,4 @@
-"""Generated data files of every form are read as the rows that they were written from."""
+"""Generated data files of every format are read as the rows that they were written from."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_stated_encoding_and_stated_names_are_used(tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_text('["a", 1]\n["b", 2]\n')
     pairs = ReadOptions(columns=("question", "answer"))
     assert [row["answer"] for _, row in read_records("c.jsonl", tmp_path, pairs)] == [1, 2]
-    # A first line that has a column of the task file is one of names, however odd the others.
+    # A first line with a column of the task file is a header, however odd the other names.
     (tmp_path / "d.csv").write_text("frage,1,2\nWas?,a,b\n")
     wanted = ReadOptions(wanted=frozenset({"frage"}))
     assert len(list(read_records("d.csv", tmp_path, wanted))) == 1
@@ -172,7 +172,7 @@ def test_a_conversation_in_the_only_row_is_not_a_list_of_rows(tmp_path: Path) ->
 
 
 def mutated(rng: random.Random, data: bytes) -> bytes:
-    """Return data with a few bytes changed, cut, doubled or put in, as damage and editors do."""
+    """Return data with a few bytes changed, removed, doubled or inserted."""
     for _ in range(rng.randint(1, 4)):
         at = rng.randrange(len(data) + 1)
         piece = rng.choice(

@@ -1,4 +1,4 @@
-"""Families of one's own as the pages of docs show them, word for word."""
+"""Families exactly as the pages of docs show them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGES = "".join(
 
 
 def block(language: str, beginning: str) -> str:
-    """The pages' code block in `language` that holds `beginning`."""
+    """Return the pages' code block in `language` that contains `beginning`."""
     found: str
     (found,) = (
         text for text in re.findall(rf"```{language}\n(.*?)```", PAGES, re.S) if beginning in text

@@ -218,7 +218,7 @@ def test_keys_of_ones_own_family_have_values_that_can_be_used(
 
 
 def as_the_worker_has_it(spec: FamilySpec) -> FamilySpec:
-    """Return a spec that has gone through the set-up message."""
+    """Return a spec that was sent in the set-up message."""
     fields: Any = json.loads(json.dumps(spec_to_json(spec)))
     return FamilySpec(**fields)
 

@@ -1,4 +1,4 @@
-"""A family's floor: constants and echoes of the question, by a score that the test makes up."""
+"""A family's floor: constants and echoes of the question, with the test's own scores."""
 
 from __future__ import annotations
 

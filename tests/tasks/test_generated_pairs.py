@@ -1,4 +1,4 @@
-"""Generated data and rewards earn what plain Python gives, or are refused with the cause."""
+"""Generated data and rewards earn plain Python's reward, or are refused with the cause."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check(outcomes: list[Outcome], at_least: int) -> None:
 
 def test_a_hundred_pairs(tmp_path: Path) -> None:
     made = [make_pair(seed, tmp_path, is_sound=seed % 8 != 0) for seed in range(104)]
-    # One that never ends takes seconds, and one start of a worker each.
+    # A reward that never ends takes seconds, and a new start of a worker.
     quick = [one for one in made if isinstance(one, Outcome) or "endless" not in one.reward.name]
     check(outcomes_of(quick), 100)
 

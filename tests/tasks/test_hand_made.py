@@ -1,4 +1,4 @@
-"""Rows that people and scripts write: what peers would refuse is refused before it is shared."""
+"""Rows from people and scripts: what peers would refuse is refused before it is published."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts made to run code in, hang or crash the scorer, through every family."""
+"""Texts made to run code in the scorer, or to hang or crash it, through every family."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import FinishReason
 from tests.tasks.families import ALL_FAMILIES
 
-# Costly to parse, and at times even right: they need only be answered.
+# Expensive to parse, and sometimes even right: they only need a result.
 COSTLY_FORMULAS = ["¬" * 500 + "P", "(" * 250 + "P" + ")" * 250, "∧".join(["P"] * 250)]
 
 

@@ -1,4 +1,4 @@
-"""Rows of a hub's data set: they arrive, and what is not there is one line and exit code 2."""
+"""Rows of a data set on the Hub: they are read, and missing ones are one line and exit code 2."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SUMS = {
 
 @contextmanager
 def commands(address: str, folder: Path) -> Iterator[Run]:
-    """Yield what runs `shoal` with its hub at `address`, in forks that have loaded `datasets`."""
+    """Yield the function that runs `shoal` with its hub at `address`, with `datasets` loaded."""
     home = {"HF_ENDPOINT": address, "HF_HOME": str(folder), "NO_PROXY": "127.0.0.1"}
     with open_forks({**os.environ, **home}, "datasets", seconds=90.0) as run:
         yield run
@@ -77,7 +77,7 @@ def test_what_a_hub_does_not_have_is_one_line(ask: Run, source: str, why: str) -
 
 @pytest.mark.slow
 def test_a_hub_that_cannot_be_reached_is_one_line(tmp_path: Path) -> None:
-    """Slow: `huggingface_hub` tries again for 23 seconds."""
+    """Slow: `huggingface_hub` retries for 23 seconds."""
     with commands("http://127.0.0.1:9", tmp_path) as ask:
         found = ask(["tasks", "new", "hf:org/sums"])
         assert (found["code"], found["out"]) == (2, "")

@@ -1,4 +1,4 @@
-"""What a model is asked, as text."""
+"""The text that a model receives."""
 
 from __future__ import annotations
 

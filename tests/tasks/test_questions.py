@@ -1,4 +1,4 @@
-"""Held-out questions are never trained on, however often a file asks them."""
+"""Held-out questions are never trained on, however often a file contains them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_question_is_wholly_on_one_side(questions: list[str], data: st.DataObj
     assert numbers == list(range(len(questions))), "no row is lost"
     first = [group[0][0] for group in split.training]
     assert first == sorted(first), "in the file's order"
-    # Held out are the last: nothing behind a held-out question's last row is trained on.
+    # The last questions are held out: nothing after a held-out question's last row is trained on.
     if split.held_out:
         earliest = min(group[-1][0] for group in split.held_out)
         assert max(n for group in split.training for n, _ in group) < earliest

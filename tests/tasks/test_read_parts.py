@@ -1,4 +1,4 @@
-"""What an environment does not read of a message is found by replaying the game without it."""
+"""Parts of a message that an environment ignores are found by replaying the game without them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal_tasks.types import Play, PlayRequest
 from tests.support import factories as make
 
 Reads = Callable[[str], str]
-"""What an environment takes of a message; it compares that to its next secret."""
+"""The part of a message that an environment reads and compares with its next secret."""
 
 
 def _match(pattern: str, message: str) -> str:
@@ -55,7 +55,7 @@ PLAIN: dict[str, Callable[[str], str]] = {
 
 
 class Worker:
-    """Plays games whose moves are given, and counts them."""
+    """Plays games with given moves, and counts them."""
 
     def __init__(self, reads: Reads, moves: Sequence[str]) -> None:
         self._reads, self._moves = reads, moves
@@ -114,7 +114,7 @@ def test_a_message_that_is_its_move_is_read_whole_and_costs_hardly_a_replay(
     messages = tuple(map(PLAIN[kind], moves))
     found = read(worker, *messages)
     assert (found.messages, found.parts) == (messages, None)
-    # An object has words, too, and is played with the first and the last of them alone.
+    # An object has words, too, and is replayed with only the first and the last of them.
     assert worker.played <= (3 if kind == "an object" else 1)
 
 

@@ -1,4 +1,4 @@
-"""Records become the tasks that the task file describes, or are refused with what is wrong."""
+"""Records become the tasks that the task file describes, or are refused with the reason."""
 
 from __future__ import annotations
 

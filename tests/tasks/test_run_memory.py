@@ -1,4 +1,4 @@
-"""What a folder remembers of its run, and that nothing in its files ends a start."""
+"""A folder's memory of its run; nothing in its files ends a start."""
 
 from __future__ import annotations
 

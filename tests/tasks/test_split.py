@@ -1,4 +1,4 @@
-"""Evaluation's questions are no training's, and no constant answers a family."""
+"""Evaluation questions are never trained on, and no constant solves a family."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ COPIED: Final = {
     ),
     "binary_matrix_small": "the question's input, unchanged",
 }
-"""Families that copying solves, and how: docs/tasks.md names them. Old nodes pay for it too, so
-that a change would part them from new ones."""
+"""Families that copying solves, with the rule; docs/tasks.md names them. A changed split would
+separate old nodes from new ones, so they stay."""
 LIBRARY = {name: specs for name, specs in PRESETS.items() if not name.startswith("games")}
-"""The presets of questions with one answer."""
+"""The presets of single-turn questions."""
 FAMILIES = {spec.name: spec for specs in LIBRARY.values() for spec in specs}
-"""By name: a preset may hold another one's."""
+"""By name, because presets overlap."""
 
 
 @pytest.mark.parametrize("preset", LIBRARY)
@@ -64,7 +64,7 @@ def test_a_judge_asks_what_training_never_does() -> None:
 
 
 def items_of(spec: FamilySpec, count: int) -> list[GeneratedItem]:
-    """Items of a family as training draws them."""
+    """Items of a family, sampled as training does."""
     stream, rng = TaskStream(spec), random.Random(3)
     found: list[GeneratedItem] = []
     while len(found) < count:
@@ -90,7 +90,7 @@ def test_no_constant_and_no_echo_answers_a_family(spec: FamilySpec) -> None:
         assert (floor.answer, floor.is_echo) == (COPIED[spec.name], True)
         assert floor.reward > 0.8
         return
-    # Two standard errors of a share of so many questions.
+    # Two standard errors of a fraction of this many questions.
     assert floor.reward < HIGHEST_FLOOR + len(items) ** -0.5, floor
 
 

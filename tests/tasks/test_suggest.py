@@ -1,4 +1,4 @@
-"""Any rows: keys that fit, or one line that says what the columns hold."""
+"""Arbitrary rows give fitting keys, or one line with the columns' contents."""
 
 from __future__ import annotations
 

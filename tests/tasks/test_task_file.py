@@ -1,4 +1,4 @@
-"""A family of one's own: its file, its rows, its two verifiers, and peers with and without it."""
+"""A user's family: its file, its rows, its two verifiers, and peers with and without it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_family_follows_from_its_file_alone(tmp_path: Path) -> None:
         folder.mkdir()
     spec = load_task_file(write(first, CAPITALS, weight=2))
     assert (spec.config["rows"], spec.config["held_out"], spec.weight) == (20, 2, 2)
-    # Elsewhere it is the same family; with one letter more it is another.
+    # On another machine it is the same family; with one more letter it is another.
     assert load_task_file(write(other, CAPITALS)).digest == spec.digest
     longer = [*CAPITALS[:-1], {**CAPITALS[-1], "answer": "City 19!"}]
     assert load_task_file(write(changed, longer)).digest != spec.digest
@@ -183,7 +183,7 @@ def test_a_swarm_started_with_a_task_file_names_its_family(tmp_path: Path) -> No
     alone = manifest_of_settings(Settings(tasks=(path,)))
     assert [family.name for family in alone.families] == ["mine"]
     assert [spec.name for spec in specs_of(alone, [path])] == ["mine"]
-    # Whoever lacks the file has the other families; with no others there is nothing to do.
+    # A node without the file has the other families; with no others it cannot start.
     assert [spec.name for spec in specs_of(manifest)] == [spec.name for spec in EASY]
     with pytest.raises(ManifestError, match="needs the file of 'mine'"):
         specs_of(alone)
@@ -192,7 +192,7 @@ def test_a_swarm_started_with_a_task_file_names_its_family(tmp_path: Path) -> No
 
 
 class Questions:
-    """A real worker with the families that a node can make, as intake asks it."""
+    """A real worker with the families that a node can make, as intake uses it."""
 
     def __init__(self, manifest: Manifest, task_files: list[str]) -> None:
         self.worker = HereWorker(specs_of(manifest, task_files))

@@ -1,4 +1,4 @@
-"""Prompts: known columns in single braces are filled, and every other brace is a brace."""
+"""Prompts: known columns in single braces are filled, and all other braces stay."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Generated data files and reward functions, and what plain Python makes of them."""
+"""Generated data files and reward functions, with the results of plain Python."""

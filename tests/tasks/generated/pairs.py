@@ -1,4 +1,4 @@
-"""Pairs of a data file and a reward function: what shoal's worker and plain Python make of them."""
+"""Pairs of a data file and a reward function, run by shoal's worker and by plain Python."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from tests.tasks.generated.rewards import GeneratedReward, generate
 
 LIMITS: Final = WorkerLimits(item_cpu_seconds=0.3, request_timeout_seconds=60.0)
 AT_ONCE: Final = 100
-"""Families of one worker: one that is refused unexpectedly costs a start of the others."""
+"""Families per worker: an unexpected refusal costs the others a new start."""
 _RESERVED: Final = ("prompts", "completions", "completion_ids", "trainer_state", "log_metric")
 _NARROW: Final = [0.0, 0.4]
-"""A range that not all functions keep."""
+"""A range that some functions exceed."""
 _UNIT: Final = [0.0, 1.0]
 _BOUNDS: Final = (*([_UNIT] * 3), *([[-1.0, 2.0]] * 2), *([[-0.5, 1.5]] * 2), _NARROW)
 _TOLERANCE: Final = 1e-9
@@ -53,7 +53,7 @@ class Pair:
 
     @property
     def may_be_refused(self) -> bool:
-        """True if its worker may be refused: one that it shared would have to start again."""
+        """True if its worker may be refused: a shared worker would have to start again."""
         return bool(self.reward.refused) or self.bounds == _NARROW
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ class Outcome:
 
 
 def make_pair(seed: int, folder: Path, *, is_sound: bool | None = None) -> Pair | Outcome:
-    """Write the files of one pair; return the difference where the data are refused."""
+    """Write the files of one pair; return the difference if the data are refused."""
     rng = random.Random(seed)
     name = f"p{seed:05}"
     home = folder / name
@@ -126,8 +126,8 @@ def _rows(rng: random.Random, is_text: bool, *, is_typed: bool) -> list[Row]:
 
 
 def plain_reward(pair: Pair) -> Callable[[Row, Sequence[str]], list[float]]:
-    """Return what the function gives a group of completions of a row in plain Python, as TRL calls
-    it, and mapped to 0 to 1.
+    """Return the function's rewards for a group in plain Python, called as TRL does, mapped to 0
+    to 1.
     """
     module = types.ModuleType(f"plain_{pair.name}")
     with mock.patch.dict(sys.modules, {module.__name__: module}):
@@ -194,7 +194,7 @@ def completions_of(rng: random.Random, row: Row) -> list[str]:
 
 
 class Together(SyncTaskWorker):
-    """A client with one worker for all families: a process for each file would take most of the
+    """A client with one worker for all families: one process per file would take most of the
     time of these tests.
     """
 
@@ -205,7 +205,7 @@ class Together(SyncTaskWorker):
 
 
 def compared(pairs: Sequence[Pair]) -> Iterator[Outcome]:
-    """Score each pair by a real worker, and yield how it compares with plain Python."""
+    """Score each pair by a real worker, and yield the comparison with plain Python."""
     sound = [pair for pair in pairs if not pair.may_be_refused]
     for pair in pairs:
         if pair.may_be_refused:
@@ -220,7 +220,7 @@ def _scored(batch: Sequence[Pair]) -> Iterator[Outcome]:
     while left:
         try:
             with Together([pair.spec for pair in left], limits=LIMITS) as worker:
-                # The worker may be refused a family later, by a check of what it scored.
+                # The worker may refuse a family later, by a check of its scores.
                 found = [_outcome(pair, worker) for pair in left]
         except TaskError as error:
             guilty = [pair for pair in left if pair.name in str(error)] or left

@@ -1,8 +1,8 @@
-"""Reward functions in TRL's form, as people write them and as they go wrong, by a seeded generator.
+"""Reward functions in TRL's form, sound and unsound ones, from a seeded generator.
 
-A function is put together from a scorer (what one completion earns, 0 to 1), a part that looks at
-the whole group, a form of the returned values, and a form of the function. Each part exists in
-sound variants, whose reward is plain Python's, and in unsound ones, with the cause that the refusal
+A function is composed of a scorer (the reward of one completion, 0 to 1), a part that uses the
+whole group, a form of the returned values, and a form of the function. Each part has sound
+variants, whose reward equals plain Python's, and unsound ones, with the cause that the refusal
 names.
 """
 
@@ -23,7 +23,7 @@ class Part:
     refused: str = ""
     """A pattern of the refusal's cause; empty for a sound part."""
     needs_a_wall: bool = False
-    """True if it evaluates text, which the interpreter's own line alone refuses."""
+    """True if it evaluates text, which only the interpreter's hook refuses."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class GeneratedReward:
     takes_messages: bool
     has_prompt_messages: bool
     is_alone: bool
-    """True if it looks at one completion alone, whatever the group."""
+    """True if it scores a single completion, whatever the group."""
 
 
 _SOUND_SCORERS: Final[Mapping[str, str]] = {
@@ -445,7 +445,7 @@ def core(completions, columns):
 
 
 def generate(rng: random.Random, *, is_sound: bool | None = None) -> GeneratedReward:
-    """Return a file with a function; `is_sound` decides whether it is to be refused."""
+    """Return a file with a function; `is_sound` decides whether it will be accepted."""
     sound = rng.random() < 0.75 if is_sound is None else is_sound
     names, codes, refused = _parts(rng, sound)
     scorer, returned = names[0], names[2]

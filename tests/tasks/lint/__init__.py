@@ -1,1 +1,1 @@
-"""Tests of the proof that a task pays for right answers."""
+"""Tests of the proof that a task rewards right answers."""

@@ -1,4 +1,4 @@
-"""Lint, with a task worker in this process: which tasks are sound, and what is said of others."""
+"""Lint, with a task worker in this process: which tasks are sound, and the findings on others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.tasks.games import game_file
 from tests.tasks.here import HereWorker
 
 QUICK = Effort(seconds=60.0, rows=4, has_floor=False)
-"""The quick part, with time enough on a busy machine."""
+"""The quick part, with enough time for a busy machine."""
 CITIES = dict(
     zip(
         ("Peru", "Ghana", "Nepal", "France", "Togo", "Mali", "Cuba", "Fiji", "Chad", "Iran"),
@@ -166,7 +166,7 @@ def test_the_authors_examples_decide(tmp_path: Path) -> None:
 
 
 def test_a_row_may_have_an_example_of_its_own(tmp_path: Path) -> None:
-    """A Countdown puzzle has many right formulas, and a few rows may state one."""
+    """A Countdown puzzle has many right formulas, and a few rows may have one."""
     rows: list[dict[str, object]] = [{"question": f"Reach {n}.", "goal": n} for n in range(40)]
     for n in (3, 7, 31):
         rows[n]["worked"] = f"{n}+0"
@@ -219,7 +219,7 @@ def test_a_reward_that_raises_is_refused_with_its_line(tmp_path: Path) -> None:
 
 
 def test_a_slow_reward_is_told_and_the_time_that_was_given_is_kept(tmp_path: Path) -> None:
-    times = itertools.count(0, 30.0)  # each look at the clock is half a minute later
+    times = itertools.count(0, 30.0)  # each reading of the clock is half a minute later
     (tmp_path / "reward.py").write_text(by("float(a in c)"))
     path = task_file(tmp_path, "mine", ROWS, reward="reward.py")
     spec, examples = load_task_file(path), examples_in(path)

@@ -1,4 +1,4 @@
-"""The quick lint at a start: what refuses a start, what warns, and what is remembered."""
+"""The quick lint at a start: refusals, warnings, and its cache."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_sound_task_is_linted_once(tmp_path: Path) -> None:
     before = verdict.stat().st_mtime_ns
     lint_at_start([str(path)])
     assert [one.stat().st_mtime_ns for one in remembered()] == [before]
-    verdict.write_text("{}")  # a damaged one is made again
+    verdict.write_text("{}")  # a damaged one is replaced
     lint_at_start([str(path)])
     assert len(verdict.read_text()) > 2
     rewarded(tmp_path, SOUND, good=["{answer}"])
@@ -81,7 +81,7 @@ def test_a_start_warns_of_a_task_without_a_known_answer(
     (tmp_path / "reward.py").write_text(
         "def reward(completions):\n    return [min(1, len(one) / 99) for one in completions]\n"
     )
-    for _ in range(2):  # the second time from memory
+    for _ in range(2):  # the second time from the cache
         caplog.clear()
         with caplog.at_level(logging.WARNING):
             lint_at_start([str(path)])

@@ -32,7 +32,7 @@ class Board(Observation):
 
 
 class HigherLower(Environment):
-    """A number among 31 is to be found in five guesses; each wrong guess is told its side."""
+    """Find one of 31 numbers in five guesses; a wrong guess is told the direction."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
@@ -61,7 +61,7 @@ class HigherLower(Environment):
 
 
 class Guess(HigherLower):
-    """A word is to be named back; OpenEnv's default of a single session at a time."""
+    """Repeat a word; with OpenEnv's default of a single session at a time."""
 
     SUPPORTS_CONCURRENT_SESSIONS = False
 

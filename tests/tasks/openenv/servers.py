@@ -1,8 +1,8 @@
-"""A small server of OpenEnv's wire for tests: real sockets, games in this process.
+"""A small server of OpenEnv's protocol for tests: real sockets, games in this process.
 
     with served(Guess()) as address: ...
 
-`Wire` is what a test may bend: what is answered to `/metadata`, `/schema` and each message.
+Tests can change `Wire`: the replies to `/metadata`, `/schema` and each message.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TEXT_SCHEMA = {
 
 
 class Guess:
-    """A number from 1 to 6 is to be guessed, in at most six guesses."""
+    """Guess a number from 1 to 6, in at most six guesses."""
 
     def __init__(self) -> None:
         self.secret, self.left = 0, 0
@@ -73,7 +73,7 @@ def error(code: str, message: str = "no") -> dict[str, Any]:
 
 @dataclass(kw_only=True)
 class Wire:
-    """The answers of one server."""
+    """The replies of one server."""
 
     game: Callable[[], Any] = Guess
     metadata: dict[str, Any] = field(
@@ -82,16 +82,16 @@ class Wire:
     schema: dict[str, Any] = field(default_factory=lambda: TEXT_SCHEMA)
     max_sessions: int = 4
     bend: Callable[[dict[str, Any], str], Any] = lambda _asked, answer: answer
-    """Given a message and its honest answer: a text is sent, bytes or an iterator of bytes go out
-    raw, None is no answer at all."""
+    """Given a message and its honest reply: a text is sent, bytes or an iterator of bytes are sent
+    raw, and None is no reply."""
     num_sessions: int = 0
-    """Sessions that are open."""
+    """Number of open sessions."""
     num_opened: int = 0
-    """Sessions that were ever opened."""
+    """Number of sessions ever opened."""
 
 
 def answer_of(game: Any, asked: dict[str, Any]) -> Any:
-    """Return an honest server's answer to a message."""
+    """Return an honest server's reply to a message."""
     data = asked["data"]
     if asked["type"] == "reset":
         return game.reset(data["seed"])
@@ -105,7 +105,7 @@ def answer_of(game: Any, asked: dict[str, Any]) -> Any:
 
 @contextlib.contextmanager
 def served(wire: Wire, port: int = 0) -> Iterator[str]:
-    """Serve until the block ends; its address."""
+    """Serve until the block ends; yield the address."""
     listener = socket.create_server(("127.0.0.1", port))
     with open_listener(listener, partial(_serve, wire)):
         yield f"ws://127.0.0.1:{listener.getsockname()[1]}"

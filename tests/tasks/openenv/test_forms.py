@@ -1,4 +1,4 @@
-"""How a text becomes an action, and an observation a text."""
+"""Conversion of texts to actions, and of observations to texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers that answer anything at all: each costs its own family, in time and in memory bounded."""
+"""Servers with arbitrary replies: each affects only its own family, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ANSWER = st.one_of(
     st.builds(json.dumps, st.builds(error, WORDS, WORDS)),
     st.sampled_from([b"", None]),
 )
-"""Raw bytes, texts and nothing: what a server may put in place of an answer."""
+"""Raw bytes, texts and nothing: possible replacements of a reply."""
 
 
 def place(address: str) -> ResolvedServer:
@@ -64,7 +64,7 @@ def test_any_bytes_are_an_answer_or_a_server_that_is_away(
 
 
 def in_place_of_steps(raw: Callable[[], Any]) -> Callable[[dict[str, Any], str], Any]:
-    """Honest answers to resets, and these bytes to everything else."""
+    """Honest replies to resets, and these bytes to everything else."""
     return lambda asked, honest: honest if asked["type"] == "reset" else raw()
 
 

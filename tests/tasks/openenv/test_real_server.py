@@ -1,8 +1,7 @@
 """The package `openenv` itself as the server: three environments on its interfaces.
 
-It brings some fifty packages (gradio, fastmcp, openai), so the gate does not install it. Name a
-Python that has it: SHOAL_OPENENV_PYTHON=…/bin/python, with `openenv==0.10.0` in an environment of
-its own.
+It installs some fifty packages (gradio, fastmcp, openai), so the gate does not have it. Name a
+Python that does: SHOAL_OPENENV_PYTHON=…/bin/python, with `openenv==0.10.0` in its own environment.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ pytestmark = [
 
 @contextlib.contextmanager
 def serving(name: str) -> Iterator[str]:
-    """Serve one of `real_server`'s environments until the block ends; its address."""
+    """Serve one of `real_server`'s environments until the block ends; yield the address."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     address = f"ws://127.0.0.1:{port}"

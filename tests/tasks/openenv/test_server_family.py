@@ -1,4 +1,4 @@
-"""Families whose environment is on an OpenEnv server: played, scored by replay, and left out."""
+"""Families with an environment on an OpenEnv server: played, scored by replay, and skipped."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_game_is_played_and_scored_by_replay(tmp_path: Path) -> None:
 
 
 def test_the_nodes_first_question_finds_the_servers_worker_up(tmp_path: Path) -> None:
-    """Its start would be part of what a batch cost, which the signer pays for."""
+    """Its start would count to a batch's cost, which is charged to the publisher."""
 
     async def main() -> None:
         worker = TrioWorker([*GAMES_1, spec])
@@ -84,7 +84,7 @@ def test_the_nodes_first_question_finds_the_servers_worker_up(tmp_path: Path) ->
             await nursery.start(worker.run)
             talk = worker._queues[spec.worker_key].session
             assert talk.report is not None
-            # Nor does a batch pay for another start, once the server is back.
+            # Nor is a batch charged for another start, once the server is available.
             await talk.stop()
             with pytest.raises(WorkerUnavailable, match="its worker is starting"):
                 await worker.question_digests([coordinates(spec, SEED)])
@@ -148,7 +148,7 @@ def test_a_swarm_finds_it_where_the_server_is(tmp_path: Path) -> None:
     assert len(specs_of(manifest)) == len(EASY)
     with pytest.raises(ManifestError, match=r"needs the OpenEnv server of 'guess' \(--tasks\)"):
         specs_of(alone)
-    # Another machine, whose server is away or another environment, works on the rest.
+    # Another machine, with an unavailable or different server, uses the other families.
     with served(Wire(metadata={"name": "Guess", "version": "2"})) as address:
         assert len(
             specs_of(manifest, [str(task_file(tmp_path, "guess", environment=address))])
@@ -239,7 +239,7 @@ def test_a_server_that_was_lost_is_taken_back(
     with Clocked(worker, spec) as clock:
         assert "Connection refused" in worker.play([ask(spec, "x")])[0].error
         with served(wire, port):
-            # Not asked again before its time, then taken back; its family is drawn once more.
+            # Not retried before its time, then used again; its family is sampled once more.
             clock.now += RETRY_AFTER_S - 1
             assert worker.play([ask(spec, "x")])[0].error
             clock.now += 2
@@ -259,7 +259,7 @@ def test_a_server_that_is_away_at_the_start_is_asked_again(
     with served(wire) as address:
         files = [str(task_file(tmp_path, "guess", environment=address))]
         manifest = make_manifest("mine", starting_families("easy", files))
-    identity._known.cache_clear()  # another process, which starts while the server is away
+    identity._known.cache_clear()  # another process, which starts while the server is down
     spec = specs_of(manifest, files)[-1]
     assert (spec.name, spec.path) == ("guess", address)
     worker = SyncTaskWorker([*GAMES_1, spec])
@@ -275,7 +275,7 @@ def test_a_server_that_is_away_at_the_start_is_asked_again(
 
 
 class Clocked:
-    """A worker in use, with a clock of its server's conversation that a test sets."""
+    """A worker in use, with a test's clock for its server session."""
 
     def __init__(self, worker: SyncTaskWorker, spec: FamilySpec) -> None:
         self.now = 1e6

@@ -1,9 +1,9 @@
-"""Run as a script: enters the sandbox, then tries what it must not be able to do.
+"""Script that enters the sandbox and then tries what it must not be able to do.
 
-Prints one JSON object: the layers, and for every attempt null where it succeeded, else the error.
-Arguments: ``as_root`` or ``as_user`` (drops to a user first); which layers answer, ``all``,
-or ``kernel`` to leave the audit hook out and see what the kernel alone refuses; the folder; the
-port; and what the machine does not have: ``mounts``, ``landlock``, both or neither.
+Prints one JSON object: the layers, and for every attempt null if it succeeded, otherwise the error.
+Arguments: ``as_root`` or ``as_user`` (changes to a user first); ``all`` layers, or ``kernel`` to
+omit the audit hook and test the kernel alone; the folder; the port; and what the machine lacks:
+``mounts``, ``landlock``, both or neither.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def replace_process(_folder: str) -> None:
 
 
 def call_libc(_folder: str) -> None:
-    made = b"/tmp/shoal-probe-%d" % os.getpid()  # another run of the tests may be at it
+    made = b"/tmp/shoal-probe-%d" % os.getpid()  # test runs may be concurrent
     if LIBC.mkdir(made, 0o700) != 0:
         raise OSError(ctypes.get_errno(), "mkdir")
     LIBC.rmdir(made)
@@ -146,8 +146,8 @@ def attempt(action: Callable[[str], None], folder: str) -> str | None:
 
 
 def let_users_reach_python() -> None:
-    """Let ordinary users pass the home of root, in this process's view of it alone: the interpreter
-    may lie there, and an ordinary user's own never lies where it cannot be read.
+    """Let ordinary users enter root's home, only in this process's view: the interpreter may be
+    there, and an ordinary user's own is always readable.
     """
     home = Path.home()
     if home not in Path(sys.base_prefix).parents or home.stat().st_mode & 0o001:
@@ -199,7 +199,7 @@ def main() -> None:
         os.setgroups([])
         os.setresgid(SOMEBODY, SOMEBODY, SOMEBODY)
         os.setresuid(SOMEBODY, SOMEBODY, SOMEBODY)
-        LIBC.prctl(4, 1, 0, 0, 0)  # as a program that this user started
+        LIBC.prctl(4, 1, 0, 0, 0)  # as in a program started by this user
     if lacking:
         lack([call for name in lacking for call in CALLS[name]])
     if user == "outside":

@@ -1,4 +1,4 @@
-"""What a process in the sandbox can no longer do, tried from inside by `probe.py`."""
+"""What a process in the sandbox cannot do, tried from inside by `probe.py`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LINUX = sys.platform == "linux"
 
 
 def probe(user: str, layers: str, folder: Path, lacking: str = "") -> dict[str, Any]:
-    """Run the probe in ``folder``, which holds one file that anybody may read and write."""
+    """Run the probe in ``folder``, which has one file that every user may read and write."""
     folder.chmod(0o777)
     existing = folder / "existing"
     existing.write_text("x")
@@ -49,7 +49,7 @@ def test_everything_is_refused_inside(user: str, tmp_path: Path) -> None:
     assert result["layers"]["rlimits"]
     assert result["layers"]["audit_hook"]
     succeeded = {name for name, error in result["refused"].items() if error is None}
-    # Calls past the interpreter are the kernel's to refuse, and it needs a layer to do so.
+    # Only the kernel can refuse calls that bypass the interpreter, and it needs a layer to do so.
     if not (result["layers"]["seccomp"] or result["layers"]["filesystem"]):
         succeeded -= {"call_libc", "share_memory", "make_semaphores", "make_a_queue", "watch_files"}
     assert succeeded == set()
@@ -108,7 +108,7 @@ def test_outside_the_same_attempts_succeed(tmp_path: Path) -> None:
             check=True,
         )
     refused = json.loads(output.stdout.splitlines()[-1])["refused"]
-    # Removing the file comes before reading it; everything else has no excuse.
+    # The file is removed before it is read; all other failures have no excuse.
     assert {name for name, error in refused.items() if error} <= {"read_users_file"}
 
 

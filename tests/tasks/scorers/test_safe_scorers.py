@@ -118,10 +118,10 @@ def test_the_replacement_agrees_with_the_library() -> None:
                 warnings.simplefilter("ignore", SyntaxWarning)  # of the library's own eval
                 theirs = dataset.score_answer(answer, entry)
             ours = safe_score("binary_matrix", answer, entry, unreachable)
-            # What the library gives to any text at all is worth nothing here: it need not be equal.
+            # The library's reward for arbitrary text counts as 0 here: it need not be equal.
             assert max(ours, GARBAGE_SCORE) == max(theirs, GARBAGE_SCORE), (answer, ours, entry)
             seen[ours] += 1
-    # Every verdict must have been exercised, or the agreement says little.
+    # Every verdict must have occurred, or the agreement means little.
     assert set(seen) == {0.0, 0.1, 1.0}
     assert min(seen.values()) >= ITEMS / 5, seen
 
@@ -135,7 +135,7 @@ def unreachable(_answer: str, _entry: object) -> float:
 
 
 def test_the_library_runs_what_the_replacement_does_not(tmp_path: Path) -> None:
-    # Why there is a replacement at all; if this fails one day, it can go.
+    # The reason for the replacement; if this fails one day, it can be removed.
     canary = tmp_path / "canary"
     payload = f"__import__('pathlib').Path({str(canary)!r}).write_text('x')"
     dataset = create_dataset("binary_matrix", seed=0, size=1)
@@ -195,7 +195,7 @@ def test_propositional_logic_agrees_with_the_library_on_formulas() -> None:
             "",
         ]
         for answer in answers:
-            # The library answers some malformed formulas with an exception: that is no reward.
+            # The library raises on some malformed formulas: that is no reward.
             try:
                 follows = dataset.score_answer(answer, entry) >= 0.25
             except Exception:  # noqa: BLE001
@@ -210,8 +210,8 @@ def test_propositional_logic_agrees_with_the_library_on_formulas() -> None:
         assert score_propositional_logic(f"{first} ∨ ¬{first}", entry) == 0.0
         if is_informative(entry["metadata"]):
             assert score_propositional_logic(strongest_conclusion(entry["metadata"]), entry) == 1.0
-        # The library reads any lower-case word as one more variable, and pays for it where the
-        # premises contradict each other.
+        # The library reads any lower-case word as another variable, and rewards it if the premises
+        # contradict each other.
         for answer in ("therefore", "True", f"{first} or {second}"):
             assert score_propositional_logic(answer, entry) == 0.0
     assert {0.0, 1.0} < scores

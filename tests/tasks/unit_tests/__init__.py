@@ -1,1 +1,1 @@
-"""Tests of code tasks: forms, values, processes, and hostile completions."""
+"""Tests of code tasks: formats, values, processes, and hostile completions."""

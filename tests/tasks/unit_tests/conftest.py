@@ -1,4 +1,4 @@
-"""The fork server that these tests share: it costs half a second to start."""
+"""A fork server shared by these tests: it takes half a second to start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal_tasks.unit_tests.runner import TestRunner
 
 @pytest.fixture(scope="session")
 def runner() -> Iterator[TestRunner]:
-    """Return what runs completions; the server ends with its socket."""
+    """Return the runner of completions; the server ends with its socket."""
     control = fork_server.start(512 << 20)
     yield TestRunner(control)
     control.close()

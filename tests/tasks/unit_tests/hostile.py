@@ -1,7 +1,7 @@
-"""Programs that try to earn without solving anything: each is what a policy or a peer may say.
+"""Programs that try to earn without solving anything, as a policy or a peer may write them.
 
-`PROGRAMS` hold ``TARGET``, the name of the function that tests call. Each is tried where it stands,
-at the top of the file, and in the function that is called.
+`PROGRAMS` contain ``TARGET``, the name of the function that tests call. Each is tried at the top of
+the file, and in the called function.
 """
 
 # ruff: noqa: E501
@@ -163,7 +163,7 @@ OBJECTS = {
     "deep": "__import__('functools').reduce(lambda x, _: [x], range(10 ** 4), [])",
     "deep-tuple": "__import__('functools').reduce(lambda x, _: (x,), range(10 ** 4), ())",
 }
-"""Values that are equal to everything, or to nothing that can be copied."""
+"""Values that equal everything, or nothing that can be copied."""
 
 LOOPS = {
     "deep-recursion-in-c": (
@@ -201,7 +201,7 @@ LOOPS = {
         "fcntl.fcntl(3, 10, 9)\nfcntl.fcntl(3, fcntl.F_SETFL, os.O_ASYNC)"
     ),
 }
-"""Each takes long, for ever, or waits in vain."""
+"""Each takes long or forever, or waits for something that never happens."""
 
 
 def at_the_top(code: str) -> str:
@@ -240,7 +240,7 @@ def TARGET(*a, **k):
     send({"v": {"n": [["yours", receive()["v"]["n"][0][1]]], "r": [[0]]}})
     while True: receive()
 """
-"""A program that has the tests' process make an object which equals everything."""
+"""A program that makes the tests' process create an object that equals everything."""
 
 NAMES_MORE = r"""
 import json, os, struct
@@ -257,4 +257,4 @@ while True:
     receive()
     send({"v": {"n": [], "r": [0.0]}})
 """
-"""A program that says it defines what tests use."""
+"""A program that claims to define what the tests use."""

@@ -1,4 +1,4 @@
-"""Small problems in the forms in which data sets of code are published, written for these tests."""
+"""Small problems in the formats of published code data sets, written for these tests."""
 
 from __future__ import annotations
 
@@ -380,4 +380,4 @@ PROBLEMS = (
         wrong=("def scale(v, k):\n    return 1",),
     ),
 )
-"""Every form that is read, with programs of each kind."""
+"""Every supported format, with programs of each kind."""

@@ -1,4 +1,4 @@
-"""Hostile programs earn nothing, whatever form their tests have, and the next program is tested."""
+"""Hostile programs earn nothing with any format of tests, and the next program is tested."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STYLES = {
     ),
     "two-calls": "assert candidate(3) == candidate(4)\n    assert candidate(3) == 40",
 }
-"""How tests look at a result; a hostile one passes none."""
+"""Ways in which tests use a result; a hostile one passes none."""
 SCRIPT = read_tests({"input_output": {"inputs": ["3\n"], "outputs": ["40\n"]}}, {}, "row 1")
 TABLE = read_tests(
     {"input_output": {"fn_name": "f", "inputs": [[3]], "outputs": [40]}}, {}, "row 1"
@@ -47,7 +47,7 @@ def function_tests(body: str) -> dict[str, Any]:
 
 
 def all_styles() -> dict[str, Any]:
-    """Return tests that look at a result in every way, and always fail: with what was fooled."""
+    """Return tests that use a result in every way and always fail, naming what was fooled."""
     text = "fooled = []\n" + "".join(
         f"def look_{number}(candidate):\n    {body}\n"
         for number, body in enumerate(STYLES.values())

@@ -1,4 +1,4 @@
-"""What a script printed against what a test expects."""
+"""Comparison of a script's output with a test's expected output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values between processes: equal copies of exact types, whatever refers to what."""
+"""Values between processes: equal copies of exact types, with any references among them."""
 
 from __future__ import annotations
 

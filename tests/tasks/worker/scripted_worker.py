@@ -1,7 +1,7 @@
-"""Stands in for the worker's process and does what a scenario says, frame by frame.
+"""A scripted replacement of the worker process, which follows a scenario frame by frame.
 
-Its own file is the program: `install` copies it with a list of lives, one a launch (the last one
-for all later launches), each a list of deeds, one a frame (the last one for all later frames).
+Its own file is the program: `install` copies it with a list of lives, one per launch (the last one
+for all later launches), each a list of actions, one per frame (the last one for all later frames).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LIVES: list[list[str]] = []
 
 
 def install(folder: Path, lives: Sequence[Sequence[str]]) -> Path:
-    """Write the program; returns what to run in the place of Python."""
+    """Write the program; return the command to run instead of Python."""
     program = folder / "worker"
     text = Path(__file__).read_text().replace("= []", f"= {json.dumps(lives)}", 1)
     program.write_text(f"#!{sys.executable} -IS\n{text}\nmain()\n")
@@ -41,7 +41,7 @@ def question_of(item: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Live once."""
+    """Run one life."""
     folder = Path(sys.argv[0]).parent
     with (folder / "pids").open("a") as file:
         file.write(f"{os.getpid()}\n")
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def act(deed: str, request: dict[str, Any]) -> None:
-    """Answer one frame, or do otherwise."""
+    """Perform one frame's action."""
     if deed == "crash":
         os._exit(1)
     if deed == "hang":
@@ -80,7 +80,7 @@ def act(deed: str, request: dict[str, Any]) -> None:
 
 
 def reply(deed: str, request: dict[str, Any]) -> dict[str, Any]:
-    """The reply that a deed makes to a request."""
+    """Return an action's reply to a request."""
     if deed in ("error", "refuse"):
         kind = {"error": "RuntimeError", "refuse": "FamilyError"}[deed]
         return {"ok": False, "kind": kind, "error": "no"}

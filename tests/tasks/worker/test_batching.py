@@ -1,4 +1,4 @@
-"""How a batch is cut, and what becomes of it when single items kill the worker."""
+"""How a batch is split, and what happens if single items kill the worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Worker = Callable[[list[int]], "list[int] | CallFailure"]
 
 
 def drive(items: Sequence[int], worker: Worker) -> tuple[list[int | CallFailure], list[list[int]]]:
-    """Run a plan against a worker that is a function; returns results and the pieces asked."""
+    """Run a batch against a worker that is a function; return results and the pieces sent."""
     asked: list[list[int]] = []
 
     async def ask(call: WorkerCall[Any]) -> list[Any] | CallFailure:

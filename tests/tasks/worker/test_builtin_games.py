@@ -1,4 +1,4 @@
-"""The games that come with shoal: what they pay, by any play and by the best."""
+"""The games that come with shoal: their rewards, for arbitrary and for optimal play."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ MESSAGES = st.one_of(st.integers(-5, 120).map(str), st.text(max_size=6))
 
 
 def game_of(first: int, secret: int) -> HigherLower:
-    """A game as `reset` would begin it, with this number."""
+    """Return a game in the state after `reset`, with this number."""
     game = HigherLower()
     game.secret, game.left = first + secret, game.GUESSES
     return game
 
 
 def rewards(first: int, messages: list[str]) -> list[float]:
-    """Return what the same messages earn for each of the numbers."""
+    """Return the rewards of the same messages for each of the numbers."""
     earned = []
     for secret in range(HigherLower.NUMBERS):
         game, total, done = game_of(first, secret), 0.0, False
@@ -52,7 +52,7 @@ def test_messages_that_ignore_the_answers_win_a_sixth_at_most(
     first: int, messages: list[str]
 ) -> None:
     assert sum(rewards(first, messages)) <= HigherLower.GUESSES
-    # So many are won by five different ones.
+    # Five different guesses win this many.
     different = [str(first + 3 * number) for number in range(HigherLower.GUESSES)]
     assert sum(rewards(first, different)) == HigherLower.GUESSES
 

@@ -1,4 +1,4 @@
-"""Both clients through the same scenarios: what callers get, and how many workers it takes."""
+"""Both clients in the same scenarios: results, and the number of workers started."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SCORE: Ask = ("score", SCORES)
 
 @dataclass
 class Seen:
-    """What a client did: for each ask a result or an error, after an error at the start."""
+    """A client's results: a value or an error per request, and an error at the start, if any."""
 
     results: list[object]
     num_restarts: int
@@ -92,7 +92,7 @@ NO_START = (WorkerUnavailable, "the task worker does not start")
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """Workers that behave so, asked this, give these results."""
+    """Workers with scripted behaviour, requests, and the expected results."""
 
     lives: Sequence[Sequence[str]]
     asks: Sequence[Ask] = (ASK_ONE,)

@@ -44,7 +44,7 @@ def refused(spec: FamilySpec) -> str:
 
 
 def test_every_published_solution_earns_one_and_a_cut_one_half(tmp_path: Path) -> None:
-    # One question each: the forms differ, and the rows file is one.
+    # One question each: the formats differ, but the rows file is one.
     rows = [{**one.row, "question": f"{one.name}?"} for one in PROBLEMS]
     spec = family(tmp_path, rows, test_seconds=20)
     assert spec.worker_key == TESTS_WORKER
@@ -198,5 +198,5 @@ def test_the_layers_around_tested_code_are_reported(tmp_path: Path) -> None:
         assert worker.report is not None
         states = {layer.name: layer.active for layer in worker.report.layers}
     for name in ("network", "filesystem", "no_new_privs", "parent_death"):
-        # The same as around the worker: where one is in force, so is the other.
+        # The same layers as around the worker are in force.
         assert states[f"code_{name}"] is states[name]

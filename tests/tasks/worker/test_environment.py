@@ -1,4 +1,4 @@
-"""Environments in Python files: played, scored by replay, and refused where they cannot be."""
+"""Environments in Python files: played, scored by replay, and refused if unusable."""
 
 from __future__ import annotations
 
@@ -114,12 +114,12 @@ def test_a_swarm_that_is_started_with_it_finds_it_by_its_bytes(tmp_path: Path) -
     spec = specs_of(manifest, files)[-1]
     assert spec.is_environment and spec.max_turns == 8
     assert spec.path == str(tmp_path / "game.py")
-    # Without the file a peer still joins, and works on the rest.
+    # Without the file a peer still joins, and uses the other families.
     assert len(specs_of(manifest)) == len(EASY)
     other = game_family(tmp_path, f"{GUESS}\n")
     assert other.digest != spec.digest
     with pytest.raises(FamilyError, match=r"game\.py is not the swarm's file"):
-        HereWorker([spec])  # the file has changed meanwhile
+        HereWorker([spec])  # the file has changed since
     with pytest.raises(ManifestError, match="needs the file of 'guess'"):
         specs_of(make_manifest("mine", starting_families("none", files)))
 

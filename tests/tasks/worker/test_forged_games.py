@@ -1,4 +1,4 @@
-"""Forged and honest games by the ten thousand: none earns more than its own replay, none less."""
+"""Forged and honest games by the ten thousand: each earns exactly its own replay's reward."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def games(folder: Path) -> EnvironmentTasks:
 
 
 class Referee:
-    """The game and its rules once more, written apart from what is tested."""
+    """An independent implementation of the game and its rules."""
 
     def __init__(self, secret: int) -> None:
         self._secret = secret
@@ -48,26 +48,26 @@ class Referee:
 
 
 def secret_of(tasks: EnvironmentTasks, seed: int) -> int:
-    """The number to be guessed, found out by asking."""
+    """Return the number to be guessed, found by trying."""
     return next(n for n in range(1, 7) if tasks.play(seed, 0, [str(n)]).done)
 
 
 def honest(rng: random.Random, secret: int) -> tuple[tuple[str, ...], FinishReason]:
-    """A game as a policy plays it, up to its end or to the last turn."""
+    """Return a game as a policy plays it, up to its end or to the last turn."""
     messages: list[str] = []
     while len(messages) < MAX_TURNS:
         messages.append(rng.choice([str(rng.randint(1, 6)), rng.choice(ODD), "I say 3"]))
         if messages[-1].strip() == str(secret):
             return tuple(messages), STOP
         if rng.random() < 0.05:
-            break  # a message that the token limit cut
+            break  # a message truncated by the token limit
     return tuple(messages), LENGTH
 
 
 def forged(
     rng: random.Random, messages: tuple[str, ...], finish: FinishReason
 ) -> tuple[str, FinishReason]:
-    """A completion that is not what was played."""
+    """Return a completion that differs from the played game."""
     said = list(messages)
     for _ in range(rng.randint(1, 3)):
         match rng.randrange(8):

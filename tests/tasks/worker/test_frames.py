@@ -1,4 +1,4 @@
-"""Messages between client and worker; frames themselves are in `tests/wire/test_wire_framing`."""
+"""Messages between client and worker; `tests/wire/test_wire_framing` tests the frames."""
 
 from __future__ import annotations
 

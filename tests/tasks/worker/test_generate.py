@@ -1,4 +1,4 @@
-"""Regeneration: the same task everywhere, and a scorer that accepts its own answers."""
+"""Generation: the same task on every machine, and a scorer that accepts its own answers."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_own_answers_score_full_and_foreign_ones_do_not(spec: FamilySpec) -> Non
         answer = item.answer or item.entry["metadata"]["example_answer"]
         right += score(spec, item, wrap.format(answer), FinishReason.STOP) == 1.0
         for wrong in ("", "no idea", "-123456789", "[[7]]", "zzz"):
-            # The library pays for an answer that contains the right one, by its share.
+            # The library rewards an answer that contains the right one, by its fraction.
             assert score(spec, item, wrap.format(wrong), FinishReason.STOP) < 0.5
         if spec.answer_format == "plain":
             assert score(spec, item, answer, FinishReason.LENGTH) == 0.0
@@ -92,7 +92,7 @@ def test_own_answers_score_full_and_foreign_ones_do_not(spec: FamilySpec) -> Non
             earned = score(spec, item, wrap.format(answer), FinishReason.STOP)
             cut = score(spec, item, wrap.format(answer), FinishReason.LENGTH)
             assert cut == earned / 2, "paid in full, nothing would teach it to stop"
-    # propositional_logic's own example is at times only the trivial conclusion it falls back to.
+    # propositional_logic's own example is sometimes only its trivial fallback.
     assert right == 60 or (spec.generator == "propositional_logic" and right > 0)
 
 

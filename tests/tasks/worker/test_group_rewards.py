@@ -1,4 +1,4 @@
-"""Rewards in TRL's form: groups, messages, coroutines, no opinion, weights, names, odd returns."""
+"""Rewards in TRL's form: groups, messages, coroutines, None, weights, names, odd results."""
 
 from __future__ import annotations
 

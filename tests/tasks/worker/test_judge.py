@@ -1,7 +1,7 @@
-"""Families of which each node scores by a judge of its own: who agrees on what, and what may fail.
+"""Families that each node scores by its own judge: agreement between nodes, and failures.
 
-A judge here is a file like a user's. What it says to a completion stands in the completion, so that
-a generator can have it return anything.
+A judge here is a file like a user's. Its reply to a completion is written in the completion, so a
+generator can make it return anything.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def test_only_the_judges_worker_is_outside_the_sandbox(tmp_path: Path) -> None:
 
 
 def said_in_a_fork(call: Callable[[], object]) -> str:
-    """Return a refusal of `call`, made where a sandbox that is entered hurts nobody."""
+    """Return the refusal of `call`, in a process that the sandbox may affect."""
     read_fd, write_fd = os.pipe()
     if (child := os.fork()) == 0:
         try:
@@ -189,7 +189,7 @@ graded = st.floats(-1, 2).map(lambda number: f"[{number}]")
 
 
 def grade(said: str) -> float | None:
-    """What a judge that said this gave, in a range of 0 to 1; None where it is no grade."""
+    """Return the reward, 0 to 1, of a judge with this reply; None if it is not a grade."""
     try:
         returned = ast.literal_eval(said)
         (value,) = returned if isinstance(returned, list | tuple) else ()
@@ -227,7 +227,7 @@ def test_whatever_a_judge_returns_a_group_has_grades_or_teaches_nothing(
 
 
 def test_a_judge_that_cannot_be_loaded_is_refused_at_the_start(tmp_path: Path) -> None:
-    """As a reward is, whose tests go through all that may be wrong."""
+    """As a reward's result, whose tests cover all invalid ones."""
     spec = family(tmp_path, "import no_such_thing\n")
     said = r"judge\.py, line 1: cannot import no_such_thing"
     with pytest.raises(FamilyError, match=said) as caught:
@@ -251,15 +251,15 @@ def test_one_that_hangs_or_dies_costs_its_own_family_for_a_while(
         [*GAMES_1, spec], limits=WorkerLimits(request_timeout_seconds=0.5)
     ) as worker:
         graded, lost = scored(worker, spec, "y", "x")
-        # What came before it is not graded either: half a group would teach.
+        # Earlier completions are not graded either: half a group would give a false signal.
         assert (graded.reward, lost.reward) == (0.0, 0.0)
         assert why in lost.error and graded.error == lost.error
         (again,) = scored(worker, spec, "z")
         assert again.error == lost.error
-        # Its questions need no judge, and others' answers none of its time.
+        # Its questions need no judge, and other families' completions do not wait for it.
         assert worker.questions([coordinates(spec, TASK)])
         assert scored(worker, GAMES_1[0], "x") == [ScoreResult(reward=0.0)]
-        # Half a minute later it is asked again.
+        # Half a minute later it is retried.
         monkeypatch.setattr(worker._sessions[spec.worker_key].pipes, "now", lambda: 1e12)
         assert scored(worker, spec, "z") == [ScoreResult(reward=1.0)]
 
@@ -295,7 +295,7 @@ def test_it_is_local_only_where_it_says_so(tmp_path: Path) -> None:
 
 
 class Api(BaseHTTPRequestHandler):
-    """A server with OpenAI's interface, as little of it as a judge needs."""
+    """A server with the part of OpenAI's interface that a judge needs."""
 
     asked: ClassVar[list[Any]] = []
 
@@ -342,7 +342,7 @@ def test_the_documented_judge_asks_a_server(
 
 @pytest.mark.slow
 def test_shoal_serve_may_be_the_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The embedded model is no good judge: what it said is asked for again, in this process."""
+    """The embedded model is a poor judge: its reply is compared with one made in this process."""
     command = [sys.executable, "-m", "shoal", "serve", "--model", "tiny", "--port", "0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -366,7 +366,7 @@ def test_shoal_serve_may_be_the_judge(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 class Slow(HereWorker):
-    """A judge whose answers take some seconds of a clock that a test can read."""
+    """A judge whose replies take some seconds of a test's clock."""
 
     now_s = 0.0
     answer_s = 0.0
@@ -411,7 +411,7 @@ def test_each_group_has_the_judges_whole_grades_waits_or_is_dropped_by_its_own_t
         assert found == (MissingReward.FAILED if is_too_slow else [min(1.0, one) for one in right])
         at_s += min(answer_s * len(texts), GROUP_S + answer_s)
     assert worker.now_s - began_s <= OTHERS_S + GROUP_S + 2 * answer_s
-    own = tasks.verify_own([group(question, texts) for texts in groups])  # nobody else grades these
+    own = tasks.verify_own([group(question, texts) for texts in groups])  # graded only here
     assert own == [[min(1.0, len(text) / 10) for text in texts] for texts in groups]
 
 
@@ -430,7 +430,7 @@ def test_a_judge_that_grades_nothing_of_a_group_says_nothing_of_its_publisher(
         asked = [
             others(question, ("0.5", "1")),
             others(question, ("no", "number")),
-            others(question, ("no", "1")),  # it grades others: this text is to blame
+            others(question, ("no", "1")),  # it grades others: this text is the cause
             others(question, ("1", "hang", "1")),
             others(question, ("0.5", "1")),
         ]

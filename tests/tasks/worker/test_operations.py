@@ -1,4 +1,4 @@
-"""What may be asked of the worker, and what of its replies is believed."""
+"""Valid requests to the worker, and validation of its replies."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_worker_cannot_hand_out_odd_games(odd: dict[str, object]) -> None:
 
 
 def first_message(operation: Operation[Any, Any], items: list[Any]) -> Message:
-    """Return what the worker is asked first."""
+    """Return the first request to the worker."""
     asked: list[Message] = []
 
     async def ask(call: WorkerCall[Any]) -> list[Any]:

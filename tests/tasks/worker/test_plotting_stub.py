@@ -1,4 +1,4 @@
-"""What the worker does not load until it must, in a process of its own."""
+"""Libraries that the worker loads only when needed, tested in a new process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewards that are Python functions: what they are given, what they may do, who is refused."""
+"""Python reward functions: their arguments, their permissions, and refusals."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_who_has_another_function_has_another_family(tmp_path: Path) -> None:
     spec = family(tmp_path, f"{HEAD}    return [1]\n")
     assert family(tmp_path, f"{HEAD}    return [0]\n").digest != spec.digest
     with pytest.raises(FamilyError, match=r"reward\.py is not the swarm's file"):
-        HereWorker([spec])  # the file has changed meanwhile
+        HereWorker([spec])  # the file has changed since
 
 
 @pytest.mark.parametrize(

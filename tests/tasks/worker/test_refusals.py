@@ -1,4 +1,4 @@
-"""What the sandbox refuses to a reward is its error, whatever the reward does about it."""
+"""An operation refused by the sandbox is the reward's error, even if the reward catches it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that models write, run step by step: right where they are honest, harmless otherwise."""
+"""Programs written by models, interpreted step by step: correct if honest, otherwise harmless."""
 
 from __future__ import annotations
 

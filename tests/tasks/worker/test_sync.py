@@ -1,4 +1,4 @@
-"""The trainer's client: deadlines, kills, restarts, and nothing left behind."""
+"""The trainer's client: deadlines, kills, restarts, and no processes left behind."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_family_that_cannot_be_built_is_named() -> None:
 
 
 def test_a_generator_that_fails_on_coordinates_says_so() -> None:
-    # Terms that cancel leave nothing to divide by; some seeds hit it.
+    # Cancelling terms leave zero as a divisor; some seeds hit it.
     spec = FamilySpec(
         name="divides",
         generator="decimal_arithmetic",
@@ -68,7 +68,7 @@ def test_a_generator_that_fails_on_coordinates_says_so() -> None:
             worker.questions(impossible[:1])
         drawn = worker.draw(random.Random(1), 1000)
         assert len(drawn) == 1000
-        # Some of the first thousand draws were impossible, so the draw went on past them.
+        # Some of the first thousand seeds were impossible, so sampling continued.
         rng = random.Random(1)
         first = [draw_coordinates(rng, [spec]) for _ in range(1000)]
         assert not {task for task, _ in drawn} <= set(first)

@@ -1,4 +1,4 @@
-"""What is asked of the worker for a batch of questions or answers."""
+"""Requests to the worker for a batch of questions or completions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TextArena's games: each that is listed repeats itself, and who lacks the library is told."""
+"""TextArena's games: each listed one is deterministic, and a missing library is reported."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_listed_game_replays_equal_in_another_process_and_order() -> None:
             texts = worker.questions(
                 [coordinates(spec, TRAIN_SEED_MIN + seed) for seed in range(NUM_GAMES)]
             )
-            # One whose every game is the same could not be evaluated on.
+            # A game without variation could not be evaluated on.
             assert len(set(texts)) > 1 or spec.name.startswith(
                 ("Bandit", "Guess", "Master", "Mine")
             )
@@ -92,6 +92,6 @@ def test_who_lacks_the_library_is_told_what_to_install(monkeypatch: pytest.Monke
 
 
 def test_a_worker_without_this_version_of_the_library_says_so() -> None:
-    """Also where the library is installed: the family asks for a version that nobody has."""
+    """Also where the library is installed: the family needs a version that does not exist."""
     with pytest.raises(FamilyError, match=r"pip install 'shoal\[games"):
         HereWorker([replace(GAMES[0], verifier_version="0.0.0")])

@@ -1,4 +1,4 @@
-"""Tools that environments offer: calls in every form, and a game that is won by one."""
+"""Tools for environments: calls in every form, and a game that is won by one."""
 
 from __future__ import annotations
 
@@ -109,7 +109,8 @@ def test_the_calculator_is_right(expression: str) -> None:
     else:
         found = Fraction(said)
         scale = max(1, *(abs(Fraction(one)) for one in re.findall(r"[0-9.]+", expression)))
-        # `%` and `//` of a rounded number may jump: Python's own, of the same operations, are near.
+        # `%` and `//` of a rounded number may jump: Python's result for the same operations is
+        # close.
         assert (
             "%" in expression
             or "//" in expression
@@ -161,7 +162,7 @@ def documented(folder: Path) -> FamilySpec:
 
 
 def test_in_the_documented_game_the_tool_makes_the_difference(tmp_path: Path) -> None:
-    """A policy of a script: it copies the numbers, and multiplies by the tool or by itself.
+    """A scripted policy: it copies the numbers, and multiplies by the tool or by itself.
 
     By itself it gets the first and the last digits right, as a small model may at best.
     """

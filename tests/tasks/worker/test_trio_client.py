@@ -23,12 +23,12 @@ from shoal_wire.types import Digest, FinishReason
 GCD = next(spec for spec in EASY if spec.generator == "gcd")
 TASKS = [coordinates(GCD, TRAIN_SEED_MIN + offset) for offset in range(60)]
 GAMES = [coordinates(GAMES_1[0], TRAIN_SEED_MIN + offset) for offset in range(60)]
-"""Their worker imports nothing, which most of a start takes."""
+"""Families whose worker imports nothing, which takes most of a start."""
 
 
 @asynccontextmanager
 async def running(worker: TrioTaskWorker) -> AsyncIterator[TrioTaskWorker]:
-    """The worker, up; afterwards checks that its process is gone and collected."""
+    """A running worker; afterwards checks that its process has ended and was reaped."""
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             await nursery.start(worker.run)

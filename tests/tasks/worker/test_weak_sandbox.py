@@ -1,4 +1,4 @@
-"""Where a machine allows no wall around users' files, that is said, and accepted or refused."""
+"""Machines without isolation for users' files: reported, and accepted or refused."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_without_a_wall_a_users_file_is_refused_unless_that_is_accepted(
     tmp_path: Path, active: tuple[str, ...], is_sandboxed: bool
 ) -> None:
     spec = family(tmp_path, SOURCE)
-    serving._check_isolation([EASY[0]], layers(*active))  # no file of a user's
+    serving._check_isolation([EASY[0]], layers(*active))  # without a user's file
     if is_sandboxed:
         serving._check_isolation([spec], layers(*active))
         return

@@ -1,6 +1,6 @@
-"""The talk with a worker without any process: what it is sent, how long it has, and the pauses.
+"""A worker session without a process: what is sent, the deadlines, and the pauses.
 
-What becomes of workers that fail is in `test_clients`, with processes.
+`test_clients` tests failing workers, with processes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CALL: WorkerCall[str] = WorkerCall(message={"op": "ask"}, parse=lambda _reply: [
 
 
 class Script(BlockingPipes):
-    """Pipes to nowhere: `reads` come one a `receive`, an error instead of bytes likewise."""
+    """Pipes to nowhere: `receive` returns `reads` one by one, or raises those that are errors."""
 
     def __init__(self, *reads: bytes | OSError) -> None:
         super().__init__()
