@@ -40,7 +40,7 @@ def game_file(folder: Path, source: str = GUESS, **fields: object) -> Path:
 
 
 def local_games(spec: FamilySpec, item_seconds: float = 0.2) -> EnvironmentTasks:
-    """Return the family's games in this process: a sandbox takes a second, and few tests need it."""
+    """Return the games in this process: a sandbox takes a second, and few tests need it."""
     source, limit = Path(spec.path).read_bytes(), ItemLimit(item_seconds)
     preload_imports(source, spec.path)
     guard = AuditGuard()

@@ -63,7 +63,7 @@ def test_the_letter_is_the_right_choices(form: str, texts: list[str], data: st.D
 
 
 @pytest.mark.parametrize(
-    ("values", "answer", "first", "said"),
+    ("values", "answer", "first", "cause"),
     [
         ([["x", "y"]], 2, None, "there is no choice number 2 among 2"),
         ([["x", "y"]], 0, 1, "there is no choice number 0"),
@@ -78,9 +78,9 @@ def test_the_letter_is_the_right_choices(form: str, texts: list[str], data: st.D
     ],
 )
 def test_what_cannot_be_told_is_refused_with_what_it_is(
-    values: Any, answer: Any, first: int | None, said: str
+    values: Any, answer: Any, first: int | None, cause: str
 ) -> None:
-    with pytest.raises(ChoiceError, match=said):
+    with pytest.raises(ChoiceError, match=cause):
         Choices.of(values).letter_of(answer, first)
 
 

@@ -101,14 +101,16 @@ def test_gsm8k_as_it_is_downloaded_is_scored_by_its_number(tmp_path: Path) -> No
         },
         1: {"81,000": 1, "$81000": 1, "81000 dollars.": 1, "81": 0, "81 000": 0},
     }
-    asked = {
+    requested = {
         (row, text): score_of(coordinates(spec, (1 << 20) + row % 2), text)
         for row, texts in expected.items()
         for text in texts
     }
     with HereWorker([spec]) as worker:
         assert worker.questions([coordinates(spec, 1 << 20)])[0].endswith("? A number:")
-        for (row, text), result in zip(asked, worker.score(list(asked.values())), strict=True):
+        for (row, text), result in zip(
+            requested, worker.score(list(requested.values())), strict=True
+        ):
             assert result.reward == expected[row][text], (row, text)
 
 
@@ -143,7 +145,7 @@ def test_a_prompt_in_chat_form_is_its_one_user_turn(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "cause"),
     [
         ("rows.csv", b"question,answer\na,b,c\n", "line 2: 3 cells, but there are 2 columns"),
         ("rows.csv", b"question,answer\n\xff,b\n", "not UTF-8"),
@@ -159,10 +161,10 @@ def test_a_prompt_in_chat_form_is_its_one_user_turn(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_read_is_one_line(
-    tmp_path: Path, name: str, content: bytes, said: str
+    tmp_path: Path, name: str, content: bytes, cause: str
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(FamilyError, match=said) as caught:
+    with pytest.raises(FamilyError, match=cause) as caught:
         load_task_file(task_file(tmp_path, "mine", rows=name))
     assert "\n" not in str(caught.value)
 
@@ -187,7 +189,7 @@ CELLS = TEXT.map(str.strip).filter(bool)
 def test_whatever_stands_in_the_cells_every_form_reads_the_same(
     rows: list[tuple[str, str | int]],
 ) -> None:
-    records = [{"question": asked, "answer": str(answer)} for asked, answer in rows]
+    records = [{"question": requested, "answer": str(answer)} for requested, answer in rows]
     with tempfile.TemporaryDirectory() as folder:
         for name, write in FORMS.items():
             if name != "saved":

@@ -61,7 +61,7 @@ LINES = "question,answer\nCafé 1?,1\nCafé 2?,2\n"
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "cause"),
     [
         (
             "a.csv",
@@ -108,10 +108,10 @@ LINES = "question,answer\nCafé 1?,1\nCafé 2?,2\n"
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_cause(
-    name: str, content: bytes, said: str, tmp_path: Path
+    name: str, content: bytes, cause: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(FamilyError, match=said) as caught:
+    with pytest.raises(FamilyError, match=cause) as caught:
         list(read_records(name, tmp_path))
     assert "\n" not in str(caught.value)
 

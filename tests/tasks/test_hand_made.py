@@ -38,7 +38,7 @@ def test_tasks_by_coordinates_and_questions_of_ones_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "replied"),
     [
         ("{", "line 2 is not JSON"),
         ("[" * 100_000, "line 2 is not JSON"),
@@ -69,10 +69,10 @@ def test_tasks_by_coordinates_and_questions_of_ones_own() -> None:
         ('{"family": "gcd_easy", "seed": 1048577, "completions": ["\\ud800", "2"]}', "surrogate"),
     ],
 )
-def test_a_bad_row_is_named_by_its_line(row: str, said: str) -> None:
+def test_a_bad_row_is_named_by_its_line(row: str, replied: str) -> None:
     with pytest.raises(RowError, match=r"line 2") as refused:
         _read('{"family": "gcd_easy", "seed": 1048577, "completions": ["1", "2"]}', row)
-    assert said in str(refused.value)
+    assert replied in str(refused.value)
     assert "\n" not in str(refused.value)
 
 

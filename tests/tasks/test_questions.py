@@ -89,7 +89,7 @@ def test_the_rows_of_one_question_take_turns_where_a_reward_tells_them_apart(
 
 
 @pytest.mark.parametrize(
-    ("rows", "fields", "said"),
+    ("rows", "fields", "cause"),
     [
         (["a=1", "b=2", "a=3"], {}, "line 1 and line 3 ask the same question.*'1' and '3'; keep"),
         (["a=1", "A =2", "a=3"], {}, "line 1 and line 2 .*'2'; keep one.* case_matters = true"),
@@ -100,10 +100,10 @@ def test_the_rows_of_one_question_take_turns_where_a_reward_tells_them_apart(
     ],
 )
 def test_a_file_that_contradicts_itself_or_leaves_nothing_is_refused(
-    tmp_path: Path, rows: list[str], fields: dict[str, Any], said: str
+    tmp_path: Path, rows: list[str], fields: dict[str, Any], cause: str
 ) -> None:
     content = [dict(zip(("question", "answer"), row.split("="), strict=True)) for row in rows]
-    with pytest.raises(FamilyError, match=said) as caught:
+    with pytest.raises(FamilyError, match=cause) as caught:
         load_task_file(task_file(tmp_path, "mine", content, **fields))
     assert "\n" not in str(caught.value)
 

@@ -67,10 +67,11 @@ class Worker:
 
     def _one(self, messages: Sequence[str]) -> Play:
         right = [
-            self._reads(said) == move for said, move in zip(messages, self._moves, strict=True)
+            self._reads(replied) == move
+            for replied, move in zip(messages, self._moves, strict=True)
         ]
         return Play(
-            observations=tuple(f"you said {said}" for said in messages),
+            observations=tuple(f"you said {replied}" for replied in messages),
             done=all(right),
             reward=float(all(right)),
         )
@@ -79,7 +80,7 @@ class Worker:
 def read(worker: Worker, *messages: str) -> ReadGame:
     request = PlayRequest(task=make.coordinates_at(1), messages=messages)
     (found,) = read_games(worker.play, [request])
-    assert found.observations == tuple(f"you said {said}" for said in found.messages)
+    assert found.observations == tuple(f"you said {replied}" for replied in found.messages)
     return found
 
 

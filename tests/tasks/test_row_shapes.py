@@ -109,7 +109,7 @@ def test_a_record_is_the_task_that_the_keys_describe(
 
 
 @pytest.mark.parametrize(
-    ("row", "fields", "said"),
+    ("row", "fields", "cause"),
     [
         ({"question": "q", "answer": None}, {}, "line 1: answer is null; remove such rows"),
         (
@@ -192,9 +192,9 @@ def test_a_record_is_the_task_that_the_keys_describe(
     ],
 )
 def test_a_record_that_is_no_task_is_refused_with_what_it_is(
-    tmp_path: Path, row: Row, fields: Row, said: str
+    tmp_path: Path, row: Row, fields: Row, cause: str
 ) -> None:
-    with pytest.raises(FamilyError, match=said) as caught:
+    with pytest.raises(FamilyError, match=cause) as caught:
         read(tmp_path, [row], **fields)
     assert "\n" not in str(caught.value)
 

@@ -60,7 +60,7 @@ def test_a_family_follows_from_its_file_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "fields", "said"),
+    ("rows", "fields", "cause"),
     [
         (CAPITALS, {"nam": "x"}, "unknown key 'nam'"),
         (CAPITALS, {"weight": "2"}, "weight has the wrong type"),
@@ -83,9 +83,9 @@ def test_a_family_follows_from_its_file_alone(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_file_is_one_line(
-    tmp_path: Path, rows: object, fields: dict[str, object], said: str
+    tmp_path: Path, rows: object, fields: dict[str, object], cause: str
 ) -> None:
-    with pytest.raises(FamilyError, match=said) as caught:
+    with pytest.raises(FamilyError, match=cause) as caught:
         load_task_file(write(tmp_path, rows, **fields))
     assert "\n" not in str(caught.value)
 
@@ -95,15 +95,15 @@ def test_exact_answers_and_rows_kept_for_evaluation(tmp_path: Path) -> None:
     with HereWorker([spec]) as worker:
         training = worker.items([coordinates(spec, TRAIN_SEED_MIN + n) for n in range(200)])
         held_out = worker.items([coordinates(spec, n) for n in range(50)])
-        asked = [row["question"] for row in CAPITALS]
-        assert {item.question for item in training} == set(asked[:15])
-        assert {item.question for item in held_out} == set(asked[15:])
+        requested = [row["question"] for row in CAPITALS]
+        assert {item.question for item in training} == set(requested[:15])
+        assert {item.question for item in held_out} == set(requested[15:])
         by_index = worker.questions([coordinates(spec, TRAIN_SEED_MIN, n) for n in range(15)])
-        assert set(by_index) == set(asked[:15]), "the index goes on in the rows, too"
+        assert set(by_index) == set(requested[:15]), "the index goes on in the rows, too"
         task = coordinates(spec, TRAIN_SEED_MIN)
         answer = training[0].answer
-        said = [f"<answer> {answer}\n</answer>", f"<answer>{answer}.</answer>", str(answer)]
-        assert rewards(worker, task, *said) == [1.0, 0.0, 0.0]
+        cause = [f"<answer> {answer}\n</answer>", f"<answer>{answer}.</answer>", str(answer)]
+        assert rewards(worker, task, *cause) == [1.0, 0.0, 0.0]
 
 
 def test_a_file_that_has_changed_is_refused(tmp_path: Path) -> None:
@@ -135,8 +135,8 @@ def test_answers_equal_as_mathematics(hostile: list[str], tmp_path: Path) -> Non
         task = coordinates(spec, TRAIN_SEED_MIN)
         texts = [f"<answer>{text}</answer>" for text in (*right, *wrong, right[0])]
         assert rewards(worker, task, *texts) == [1.0] * len(right) + [0.0] * len(wrong) + [1.0]
-        asked = (f"<answer>{text}</answer>" for text in (*hostile, right[0]))
-        *bad, last = worker.score([score_of(task, text) for text in asked])
+        requested = (f"<answer>{text}</answer>" for text in (*hostile, right[0]))
+        *bad, last = worker.score([score_of(task, text) for text in requested])
     assert last.reward == 1.0
     assert all(result.reward == 0.0 for result in bad)
     assert not canary.exists()
@@ -268,9 +268,9 @@ def test_a_family_that_its_worker_refuses_is_one_line(
     path = write(tmp_path, CAPITALS, reward="reward.py")
     (tmp_path / "reward.py").write_text("raise OSError('no')\n")
     assert main(["tasks", str(path)]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("shoal tasks: ") and said.endswith("line 1: OSError: no\n")
-    assert said.count("\n") == 1
+    cause = capsys.readouterr().err
+    assert cause.startswith("shoal tasks: ") and cause.endswith("line 1: OSError: no\n")
+    assert cause.count("\n") == 1
 
 
 def test_a_file_that_keeps_no_rows_is_not_evaluated_on(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_a_prompt_is_filled_as_it_is_written(prompt: str, expected: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("prompt", "said"),
+    ("prompt", "cause"),
     [
         ("{problm}", r"\{problm\} is not a column, but \{problem\} is: .* write \{\{problm\}\}"),
         ("{problem} {Target}", r"\{target\} is"),
@@ -69,8 +69,8 @@ def test_a_prompt_is_filled_as_it_is_written(prompt: str, expected: str) -> None
         ("{{problem}}", r"prompt shows no column.*\{problem\} is the column"),
     ],
 )
-def test_a_slip_in_a_prompt_is_refused(prompt: str, said: str) -> None:
-    with pytest.raises(FamilyError, match=said) as caught:
+def test_a_slip_in_a_prompt_is_refused(prompt: str, cause: str) -> None:
+    with pytest.raises(FamilyError, match=cause) as caught:
         filled(prompt)
     assert "\n" not in str(caught.value)
 

@@ -151,18 +151,18 @@ def plain_reward(pair: Pair) -> Callable[[Row, Sequence[str]], list[float]]:
 def _given(
     function: Callable[..., Any], reward: GeneratedReward, row: Row, texts: Sequence[str]
 ) -> dict[str, Any]:
-    said: list[Any] = list(texts)
+    replied: list[Any] = list(texts)
     if reward.takes_messages:
-        said = [[{"role": "assistant", "content": text}] for text in texts]
-    asked: Any = row["question"]
+        replied = [[{"role": "assistant", "content": text}] for text in texts]
+    requested: Any = row["question"]
     if reward.has_prompt_messages:
-        asked = [{"role": "user", "content": asked}]
+        requested = [{"role": "user", "content": requested}]
     given: dict[str, Any] = {
         name: [copy.deepcopy(value) for _ in texts] for name, value in row.items()
     }
     given |= {
-        "prompts": [asked] * len(texts),
-        "completions": said,
+        "prompts": [requested] * len(texts),
+        "completions": replied,
         "completion_ids": [list(text.encode()) for text in texts],
         "trainer_state": None,
         "log_extra": lambda *_: None,

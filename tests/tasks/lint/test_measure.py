@@ -98,7 +98,7 @@ WRONG = {
 def test_a_reward_that_pays_for_something_else_is_refused_with_that_sentence(
     tmp_path: Path, kind: str, effort: Effort
 ) -> None:
-    source, said = WRONG[kind]
+    source, replied = WRONG[kind]
     rows = ROWS
     if kind == "one constant":  # most rows have it
         rows = [{**row, "answer": "Lima" if n < 7 else row["answer"]} for n, row in enumerate(ROWS)]
@@ -107,7 +107,7 @@ def test_a_reward_that_pays_for_something_else_is_refused_with_that_sentence(
         assert any("a constant answer" in one.message for one in found.findings)
         return
     assert found.is_refused, found.findings
-    assert said in found.sentence, found.sentence
+    assert replied in found.sentence, found.sentence
     if kind not in ("constant", "nothing"):
         assert "row " in found.sentence and " earns " in found.sentence.replace("earn ", "earns ")
 
@@ -289,7 +289,7 @@ def test_a_game_is_played_and_replayed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reward", "level", "said"),
+    ("reward", "level", "replied"),
     [
         ("1 / 3", Level.REFUSED, "earns 1.00 in every game"),
         ("0.0", Level.WARNING, "every trial game earned 0.00"),
@@ -297,7 +297,7 @@ def test_a_game_is_played_and_replayed(tmp_path: Path) -> None:
     ],
 )
 def test_a_game_without_skill_and_one_that_does_not_replay_are_told(
-    tmp_path: Path, reward: str, level: Level, said: str
+    tmp_path: Path, reward: str, level: Level, replied: str
 ) -> None:
     found = games(tmp_path, GAME.format(reward=reward))
-    assert (found.findings[0].level, said in found.findings[0].message) == (level, True), found
+    assert (found.findings[0].level, replied in found.findings[0].message) == (level, True), found

@@ -90,10 +90,10 @@ class Wire:
     """Number of sessions ever opened."""
 
 
-def answer_of(game: Any, asked: dict[str, Any]) -> Any:
+def answer_of(game: Any, requested: dict[str, Any]) -> Any:
     """Return an honest server's reply to a message."""
-    data = asked["data"]
-    if asked["type"] == "reset":
+    data = requested["data"]
+    if requested["type"] == "reset":
         return game.reset(data["seed"])
     if set(data) != {"message"} or not isinstance(data["message"], str):
         return error("VALIDATION_ERROR")
@@ -154,8 +154,8 @@ def _talk(one: socket.socket, wire: Wire, data: bytes) -> None:
                     wire.num_sessions += 1
                     wire.num_opened += 1
                 elif isinstance(event, TextMessage):
-                    asked = json.loads(event.data)
-                    out = wire.bend(asked, json.dumps(answer_of(game, asked)))
+                    requested = json.loads(event.data)
+                    out = wire.bend(requested, json.dumps(answer_of(game, requested)))
                     if isinstance(out, str):
                         one.sendall(talk.send(Message(data=out)))
                     else:

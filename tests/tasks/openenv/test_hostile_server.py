@@ -48,7 +48,9 @@ def test_any_bytes_are_an_answer_or_a_server_that_is_away(
 ) -> None:
     monkeypatch.setattr(connection, "ANSWER_S", 5.0)
     left = iter(answers)
-    wire = Wire(bend=lambda asked, honest: honest if asked["type"] == "reset" else next(left, b""))
+    wire = Wire(
+        bend=lambda requested, honest: honest if requested["type"] == "reset" else next(left, b"")
+    )
     with served(wire) as address, contextlib.closing(Session(place(address))) as session:
         monkeypatch.setattr(connection, "ANSWER_S", 0.1)
         for _ in answers:
@@ -65,16 +67,16 @@ def test_any_bytes_are_an_answer_or_a_server_that_is_away(
 
 def in_place_of_steps(raw: Callable[[], Any]) -> Callable[[dict[str, Any], str], Any]:
     """Honest replies to resets, and these bytes to everything else."""
-    return lambda asked, honest: honest if asked["type"] == "reset" else raw()
+    return lambda requested, honest: honest if requested["type"] == "reset" else raw()
 
 
 def test_an_answer_that_does_not_end_is_given_up() -> None:
     length = b"\x7e\xff\xff"
     first, more = b"\x01" + length + b"x" * 65_535, b"\x00" + length + b"x" * 65_535
     wire = Wire(bend=in_place_of_steps(lambda: first + more * (2 * MAX_ANSWER_BYTES // 65_535)))
-    said = f"a reply of more than {MAX_ANSWER_BYTES} bytes"
+    cause = f"a reply of more than {MAX_ANSWER_BYTES} bytes"
     with served(wire) as address, contextlib.closing(Session(place(address))) as session:
-        with pytest.raises(ServerUnavailable, match=said):
+        with pytest.raises(ServerUnavailable, match=cause):
             session.step({"message": "x"})
         assert not session.is_open
 
@@ -109,7 +111,7 @@ def test_a_server_without_a_place_is_away(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(
-    ("wire", "said"),
+    ("wire", "cause"),
     [
         (Wire(metadata={"version": "1"}), "has no name"),
         (Wire(metadata={"name": "x" * 201}), "a name that is too long|one that is too long"),
@@ -122,10 +124,10 @@ def test_a_server_without_a_place_is_away(monkeypatch: pytest.MonkeyPatch) -> No
         (Wire(bend=lambda _asked, _honest: b"\x88\x02\x03\xe8"), "closed the session"),
     ],
 )
-def test_what_cannot_be_described_is_refused_in_one_line(wire: Wire, said: str) -> None:
+def test_what_cannot_be_described_is_refused_in_one_line(wire: Wire, cause: str) -> None:
     with (
         served(wire) as address,
-        pytest.raises((FamilyError, ServerUnavailable), match=said) as caught,
+        pytest.raises((FamilyError, ServerUnavailable), match=cause) as caught,
     ):
         describe(place(address))
     assert "\n" not in str(caught.value)

@@ -73,14 +73,14 @@ def test_a_number_is_found_by_halving(tmp_path: Path) -> None:
         with SyncTaskWorker([spec]) as worker:
             for task, question in worker.draw(random.Random(1), 4):
                 low, high = int(question.split()[4]), int(question.split()[6].strip(","))
-                said: list[str] = []
+                replied: list[str] = []
                 seen = ""
                 while seen != "Right!":
                     middle = (low + high) // 2
-                    said.append(str(middle))
-                    seen = play(worker, spec, task.seed, *said)[-1]
+                    replied.append(str(middle))
+                    seen = play(worker, spec, task.seed, *replied)[-1]
                     low, high = (middle + 1, high) if seen == "Higher." else (low, middle - 1)
-                text, stop = join_messages(said), FinishReason.STOP
+                text, stop = join_messages(replied), FinishReason.STOP
                 (score,) = worker.score([ScoreRequest(task=task, text=text, finish_reason=stop)])
                 assert score.reward == 1.0
 
@@ -107,10 +107,10 @@ def test_a_server_with_a_single_session_whose_environment_raises(tmp_path: Path)
         with SyncTaskWorker([spec]) as node, SyncTaskWorker([spec]) as trainer:
             (question,) = node.questions([task])
             word = question.removeprefix("Say ").removesuffix(".")
-            asked = [
+            requested = [
                 ScoreRequest(task=task, text=text, finish_reason=FinishReason.STOP)
                 for text in (word, "whale")
             ]
-            assert [one.reward for one in trainer.score(asked)] == [1.0, 0.0]
+            assert [one.reward for one in trainer.score(requested)] == [1.0, 0.0]
             (raised,) = node.play([PlayRequest(task=task, messages=("",))])
             assert raised.error == "the environment raised: nothing was said"

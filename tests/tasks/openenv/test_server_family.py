@@ -377,7 +377,7 @@ def test_a_worker_of_a_server_may_connect_to_nothing_else(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "cause"),
     [
         ({"address": "ws://a b"}, "is not the address of an OpenEnv server"),
         ({"class": "Game"}, "class needs a Python file"),
@@ -387,9 +387,9 @@ def test_a_worker_of_a_server_may_connect_to_nothing_else(tmp_path: Path) -> Non
     ],
 )
 def test_a_task_file_says_what_is_wrong(
-    tmp_path: Path, fields: dict[str, object], said: str
+    tmp_path: Path, fields: dict[str, object], cause: str
 ) -> None:
-    with served(Wire()) as address, pytest.raises(FamilyError, match=said):
+    with served(Wire()) as address, pytest.raises(FamilyError, match=cause):
         family(tmp_path, **{"address": address, **fields})  # type: ignore[arg-type]
 
 

@@ -27,15 +27,15 @@ Worker = Callable[[list[int]], "list[int] | CallFailure"]
 
 def drive(items: Sequence[int], worker: Worker) -> tuple[list[int | CallFailure], list[list[int]]]:
     """Run a batch against a worker that is a function; return results and the pieces sent."""
-    asked: list[list[int]] = []
+    requested: list[list[int]] = []
 
     async def ask(call: WorkerCall[Any]) -> list[Any] | CallFailure:
         piece: Any = call.message["items"]
-        asked.append(piece)
+        requested.append(piece)
         answer = worker(piece)
         return answer if isinstance(answer, CallFailure) else call.parse({"results": [*answer]})
 
-    return trio.run(run_batched, ask, ECHO, items), asked
+    return trio.run(run_batched, ask, ECHO, items), requested
 
 
 @given(
@@ -47,17 +47,17 @@ def test_only_the_culprits_fail(items: list[int], culprits: set[int], failure: C
     def worker(piece: list[int]) -> list[int] | CallFailure:
         return failure if culprits & set(piece) else piece
 
-    results, asked = drive(items, worker)
+    results, requested = drive(items, worker)
     assert results == [failure if item in culprits else item for item in items]
-    assert all(len(piece) <= MAX_ITEMS_PER_FRAME for piece in asked)
+    assert all(len(piece) <= MAX_ITEMS_PER_FRAME for piece in requested)
 
 
 @given(st.lists(st.integers(0, MAX_CHARS_PER_FRAME), max_size=50))
 def test_pieces_respect_the_frames_size(items: list[int]) -> None:
-    results, asked = drive(items, lambda piece: piece)
+    results, requested = drive(items, lambda piece: piece)
     assert results == items
-    assert [item for piece in asked for item in piece] == items
-    assert all(sum(piece) <= MAX_CHARS_PER_FRAME or len(piece) == 1 for piece in asked)
+    assert [item for piece in requested for item in piece] == items
+    assert all(sum(piece) <= MAX_CHARS_PER_FRAME or len(piece) == 1 for piece in requested)
 
 
 def test_an_item_that_only_met_somebody_elses_kill_is_answered() -> None:
@@ -70,9 +70,9 @@ def test_an_item_that_only_met_somebody_elses_kill_is_answered() -> None:
 
 
 def test_a_time_out_of_a_single_item_is_not_tried_again() -> None:
-    results, asked = drive([5], lambda _piece: CallFailure.TIMED_OUT)
+    results, requested = drive([5], lambda _piece: CallFailure.TIMED_OUT)
     assert results == [CallFailure.TIMED_OUT]
-    assert asked == [[5]]
+    assert requested == [[5]]
 
 
 @pytest.mark.parametrize("reply", [{}, {"results": 3}, {"results": []}, {"results": [1, 2]}])

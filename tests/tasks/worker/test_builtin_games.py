@@ -68,11 +68,11 @@ def test_halving_wins_every_game_as_it_is_played_and_as_it_is_scored() -> None:
         }
         won: list[ScoreRequest] = []
         for _ in range(SPEC.max_turns):
-            asked = [
-                PlayRequest(task=task, messages=(*said, str((low + high) // 2)))
-                for task, ((low, high), said) in games.items()
+            requested = [
+                PlayRequest(task=task, messages=(*replied, str((low + high) // 2)))
+                for task, ((low, high), replied) in games.items()
             ]
-            for one, play in zip(asked, worker.play(asked), strict=True):
+            for one, play in zip(requested, worker.play(requested), strict=True):
                 (low, high), _ = games.pop(one.task)
                 if play.done:
                     assert play.reward == 1.0
@@ -107,10 +107,10 @@ def test_a_swarm_of_these_needs_no_file_and_a_newer_game_is_ignored() -> None:
 def test_a_game_repeats_itself_whatever_is_said(name: str) -> None:
     rng = random.Random(1)
     for seed in range(200):
-        said = [rng.choice(["", "é", str(rng.randint(0, 99))]) for _ in range(5)]
+        replied = [rng.choice(["", "é", str(rng.randint(0, 99))]) for _ in range(5)]
         played = []
         for _ in range(2):
             game = BUILTIN_GAMES[name]()
-            played.append([game.reset(seed), *(game.step(message) for message in said)])
+            played.append([game.reset(seed), *(game.step(message) for message in replied)])
             random.seed(rng.random())
         assert played[0] == played[1]

@@ -52,7 +52,7 @@ def test_every_published_solution_earns_one_and_a_cut_one_half(tmp_path: Path) -
         tasks = [coordinates(spec, FIRST + number) for number in range(len(rows))]
         items = worker.items(tasks)
         assert {item.question for item in items} == {row["question"] for row in rows}
-        asked = [
+        requested = [
             score_of(task, text, finish)
             for task, item in zip(tasks, items, strict=True)
             for text, finish in (
@@ -62,7 +62,7 @@ def test_every_published_solution_earns_one_and_a_cut_one_half(tmp_path: Path) -
                 ("", FinishReason.STOP),
             )
         ]
-        rewards = [result.reward for result in worker.score(asked)]
+        rewards = [result.reward for result in worker.score(requested)]
     assert rewards == [1.0, 0.5, 0.0, 0.0] * len(rows)
 
 

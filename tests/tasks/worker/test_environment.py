@@ -67,7 +67,7 @@ def test_a_completion_earns_what_its_replay_gives(tmp_path: Path) -> None:
     task = coordinates(spec, SEED)
     with HereWorker([spec]) as worker:
         messages = won(worker, spec)
-        asked = {
+        requested = {
             completion(task, *messages): 1.0,
             completion(task, *messages, finish=LENGTH): 1.0,
             completion(task, *messages, "1"): 0.0,
@@ -78,8 +78,8 @@ def test_a_completion_earns_what_its_replay_gives(tmp_path: Path) -> None:
             completion(task, *"7777777"): 0.0,
             completion(task, *"7777777", finish=LENGTH): 0.0,
         }
-        found = [result.reward for result in worker.score(list(asked))]
-        assert found == pytest.approx(list(asked.values()))
+        found = [result.reward for result in worker.score(list(requested))]
+        assert found == pytest.approx(list(requested.values()))
 
 
 def test_a_game_has_so_many_turns_and_no_more(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ STEP = "    def step(self, message): return 'x', 0, False\n"
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "cause"),
     [
         ("class Game:\n", r"game\.py, line 1: "),
         ("x = 1\n", r"has no class 'Game'; set class = "),
@@ -195,15 +195,17 @@ STEP = "    def step(self, message): return 'x', 0, False\n"
         ),
     ],
 )
-def test_what_cannot_be_used_is_refused_in_one_line(tmp_path: Path, source: str, said: str) -> None:
+def test_what_cannot_be_used_is_refused_in_one_line(
+    tmp_path: Path, source: str, cause: str
+) -> None:
     spec = game_family(tmp_path, source)
-    with pytest.raises(UserCodeError, match=said) as caught:
+    with pytest.raises(UserCodeError, match=cause) as caught:
         local_games(spec)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "cause"),
     [
         ({"max_turns": 0}, "max_turns from 1 to 256"),
         ({"reward_range": [1, 0]}, "reward_range"),
@@ -213,9 +215,9 @@ def test_what_cannot_be_used_is_refused_in_one_line(tmp_path: Path, source: str,
     ],
 )
 def test_a_task_file_says_what_is_wrong(
-    tmp_path: Path, fields: dict[str, object], said: str
+    tmp_path: Path, fields: dict[str, object], cause: str
 ) -> None:
-    with pytest.raises(FamilyError, match=said):
+    with pytest.raises(FamilyError, match=cause):
         game_family(tmp_path, **fields)
 
 
@@ -227,7 +229,7 @@ def test_keys_of_environments_need_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "cause"),
     [
         ("return open('/etc/passwd').read(), 0, True", "line 3: "),
         ("import os; os.fork(); return 'x', 0, True", r"line 3: the sandbox refuses another pr"),
@@ -240,9 +242,9 @@ def test_keys_of_environments_need_one(tmp_path: Path) -> None:
         ("return len('x' * (1 << 40)), 0, True", "more memory than an item may"),
     ],
 )
-def test_the_sandbox_holds_environments_too(tmp_path: Path, body: str, said: str) -> None:
+def test_the_sandbox_holds_environments_too(tmp_path: Path, body: str, cause: str) -> None:
     spec = game_family(tmp_path, f"{HEAD}    def step(self, m): {body}\n")
-    with pytest.raises(TaskError, match=said):
+    with pytest.raises(TaskError, match=cause):
         SyncTaskWorker([spec]).start()
 
 

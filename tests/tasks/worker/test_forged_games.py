@@ -68,27 +68,29 @@ def forged(
     rng: random.Random, messages: tuple[str, ...], finish: FinishReason
 ) -> tuple[str, FinishReason]:
     """Return a completion that differs from the played game."""
-    said = list(messages)
+    replied = list(messages)
     for _ in range(rng.randint(1, 3)):
         match rng.randrange(8):
             case 0:
-                del said[rng.randrange(len(said)) :]
+                del replied[rng.randrange(len(replied)) :]
             case 1:
-                said += [rng.choice([*ODD, "1", "6"]) for _ in range(rng.randint(1, 300))]
+                replied += [rng.choice([*ODD, "1", "6"]) for _ in range(rng.randint(1, 300))]
             case 2:
-                rng.shuffle(said)
+                rng.shuffle(replied)
             case 3:
-                said.insert(rng.randint(0, len(said)), str(rng.randint(1, 6)))
+                replied.insert(rng.randint(0, len(replied)), str(rng.randint(1, 6)))
             case 4:
                 finish = LENGTH if finish is STOP else STOP
             case 5:
-                said = [str(number) for number in range(1, 7)][: rng.randint(1, 6)]
+                replied = [str(number) for number in range(1, 7)][: rng.randint(1, 6)]
             case 6:
-                said = ["".join(chr(rng.randrange(1, 0xD800)) for _ in range(rng.randint(0, 40)))]
+                replied = [
+                    "".join(chr(rng.randrange(1, 0xD800)) for _ in range(rng.randint(0, 40)))
+                ]
             case _:
-                said.append(SEPARATOR * rng.randint(0, 20))
-        said = said or [""]
-    return join_messages(said), finish
+                replied.append(SEPARATOR * rng.randint(0, 20))
+        replied = replied or [""]
+    return join_messages(replied), finish
 
 
 @pytest.mark.parametrize("kind", ["honest", "forged"])
@@ -108,14 +110,14 @@ def test_games_earn_what_a_second_referee_gives(tmp_path: Path, kind: str) -> No
 
 def test_the_sandboxed_worker_gives_the_same_in_any_order(tmp_path: Path) -> None:
     tasks, rng = games(tmp_path), random.Random(9)
-    asked = []
+    requested = []
     for number in range(1000):
         text, finish = forged(rng, *honest(rng, rng.randint(1, 6)))
         task = coordinates(tasks.spec, TRAIN_SEED_MIN + number % 50)
-        asked.append(ScoreRequest(task=task, text=text, finish_reason=finish))
-    mixed = rng.sample(asked, len(asked))
+        requested.append(ScoreRequest(task=task, text=text, finish_reason=finish))
+    mixed = rng.sample(requested, len(requested))
     with SyncTaskWorker([tasks.spec]) as worker:
         found = dict(zip(mixed, worker.score(mixed), strict=True))
-    for one in asked:
+    for one in requested:
         assert not found[one].crashed and not found[one].timed_out
         assert found[one].reward == tasks.score(one.task.seed, 0, one.text, one.finish_reason)

@@ -10,8 +10,8 @@ from shoal_wire.framing import FrameDecoder, encode_frame
 
 
 def test_lone_surrogates_survive() -> None:
-    said = {"text": "a\ud800b\0"}
-    assert read_messages(FrameDecoder(), encode_message({**said}) * 2) == [said, said]
+    replied = {"text": "a\ud800b\0"}
+    assert read_messages(FrameDecoder(), encode_message({**replied}) * 2) == [replied, replied]
 
 
 @pytest.mark.parametrize(

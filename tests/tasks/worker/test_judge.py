@@ -146,8 +146,8 @@ def test_only_the_judges_worker_is_outside_the_sandbox(tmp_path: Path) -> None:
         names = {layer.name for layer in worker.report.layers}
         assert names == {"process_group", "rlimits", "no_new_privs", "parent_death"}
     message: dict[str, Any] = {"families": [spec_to_json(GAMES_1[0]), spec_to_json(spec)]}
-    said = said_in_a_fork(partial(serving._set_up, message, None))
-    assert said.startswith("a judge's worker cannot have other families")
+    cause = said_in_a_fork(partial(serving._set_up, message, None))
+    assert cause.startswith("a judge's worker cannot have other families")
 
 
 def said_in_a_fork(call: Callable[[], object]) -> str:
@@ -161,8 +161,8 @@ def said_in_a_fork(call: Callable[[], object]) -> str:
         finally:
             os._exit(0)
     os.close(write_fd)
-    with os.fdopen(read_fd, encoding="utf-8") as said:
-        text = said.read()
+    with os.fdopen(read_fd, encoding="utf-8") as cause:
+        text = cause.read()
     os.waitpid(child, 0)
     return text
 
@@ -188,10 +188,10 @@ says = st.one_of(
 graded = st.floats(-1, 2).map(lambda number: f"[{number}]")
 
 
-def grade(said: str) -> float | None:
+def grade(cause: str) -> float | None:
     """Return the reward, 0 to 1, of a judge with this reply; None if it is not a grade."""
     try:
-        returned = ast.literal_eval(said)
+        returned = ast.literal_eval(cause)
         (value,) = returned if isinstance(returned, list | tuple) else ()
         number = float(value) if isinstance(value, bool | int | float) else math.nan
     except (TypeError, ValueError, SyntaxError, OverflowError, MemoryError, RecursionError):
@@ -229,8 +229,8 @@ def test_whatever_a_judge_returns_a_group_has_grades_or_teaches_nothing(
 def test_a_judge_that_cannot_be_loaded_is_refused_at_the_start(tmp_path: Path) -> None:
     """As a reward's result, whose tests cover all invalid ones."""
     spec = family(tmp_path, "import no_such_thing\n")
-    said = r"judge\.py, line 1: cannot import no_such_thing"
-    with pytest.raises(FamilyError, match=said) as caught:
+    cause = r"judge\.py, line 1: cannot import no_such_thing"
+    with pytest.raises(FamilyError, match=cause) as caught:
         SyncTaskWorker([*GAMES_1, spec]).start()
     assert "\n" not in str(caught.value)
 
@@ -274,7 +274,7 @@ def test_one_that_burns_its_processor_time_costs_the_group_alone(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "cause"),
     [
         ({"reward": None}, "local needs a Python reward"),
         ({"local": 1}, "local has the wrong type"),
@@ -283,9 +283,9 @@ def test_one_that_burns_its_processor_time_costs_the_group_alone(tmp_path: Path)
     ],
 )
 def test_a_task_file_says_what_is_wrong(
-    tmp_path: Path, fields: dict[str, object], said: str
+    tmp_path: Path, fields: dict[str, object], cause: str
 ) -> None:
-    with pytest.raises(FamilyError, match=said):
+    with pytest.raises(FamilyError, match=cause):
         family(tmp_path, LENGTH, **fields)
 
 
@@ -297,13 +297,13 @@ def test_it_is_local_only_where_it_says_so(tmp_path: Path) -> None:
 class Api(BaseHTTPRequestHandler):
     """A server with the part of OpenAI's interface that a judge needs."""
 
-    asked: ClassVar[list[Any]] = []
+    requested: ClassVar[list[Any]] = []
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        type(self).asked.append((self.path, self.headers["Authorization"], body))
-        said = {"choices": [{"message": {"role": "assistant", "content": "Grade: 7."}}]}
-        data = json.dumps(said).encode()
+        type(self).requested.append((self.path, self.headers["Authorization"], body))
+        cause = {"choices": [{"message": {"role": "assistant", "content": "Grade: 7."}}]}
+        data = json.dumps(cause).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -334,7 +334,7 @@ def test_the_documented_judge_asks_a_server(
             assert scored(worker, spec, "A text.") == [ScoreResult(reward=0.7)]
         (found,) = scored(worker, spec, "Another.")
         assert found.reward == 0.0 and "Connection refused" in found.error
-    ((path, key, body),) = Api.asked
+    ((path, key, body),) = Api.requested
     assert (path, key) == ("/v1/chat/completions", "Bearer k")
     assert question in body["messages"][0]["content"]
     assert "A text." in body["messages"][0]["content"]
@@ -427,14 +427,14 @@ def test_a_judge_that_grades_nothing_of_a_group_says_nothing_of_its_publisher(
     with SyncTaskWorker([*GAMES_1, spec], limits=limits) as worker:
         tasks = TaskSource(worker, [*GAMES_1, spec])
         question = prose(tasks)
-        asked = [
+        requested = [
             others(question, ("0.5", "1")),
             others(question, ("no", "number")),
             others(question, ("no", "1")),  # it grades others: this text is the cause
             others(question, ("1", "hang", "1")),
             others(question, ("0.5", "1")),
         ]
-        found = tasks.verify(asked)
+        found = tasks.verify(requested)
     assert found == [
         [0.5, 1.0],
         MissingReward.FAILED,

@@ -82,14 +82,14 @@ def test_a_worker_cannot_hand_out_odd_games(odd: dict[str, object]) -> None:
 
 def first_message(operation: Operation[Any, Any], items: list[Any]) -> Message:
     """Return the first request to the worker."""
-    asked: list[Message] = []
+    requested: list[Message] = []
 
     async def ask(call: WorkerCall[Any]) -> list[Any]:
-        asked.append(call.message)
+        requested.append(call.message)
         return []
 
     trio.run(run_batched, ask, operation, items)
-    return asked[0]
+    return requested[0]
 
 
 def test_coordinates_are_checked_before_they_travel() -> None:
@@ -123,9 +123,11 @@ def test_a_frame_has_as_many_items_as_its_worker_answers_in_time() -> None:
     sizes = {}
     for spec in families.specs:
         tasks = [coordinates(spec, TRAIN_SEED_MIN + n) for n in range(100)]
-        said = [ScoreRequest(task=one, text="1", finish_reason=FinishReason.STOP) for one in tasks]
+        replied = [
+            ScoreRequest(task=one, text="1", finish_reason=FinishReason.STOP) for one in tasks
+        ]
         made = first_frame(item_operation(families), tasks)
-        sizes[spec.name] = made, first_frame(score_operation(families), said)
+        sizes[spec.name] = made, first_frame(score_operation(families), replied)
     assert sizes == {EASY[0].name: (64, 64), "prose": (64, 1), "guess": (8, 8)}
 
 

@@ -105,7 +105,7 @@ def test_who_has_another_function_has_another_family(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "cause"),
     [
         ("def reward(completions:\n", r"reward\.py, line 1: "),
         ("x = 1\n", r"reward\.py has no function 'reward'"),
@@ -135,18 +135,20 @@ def test_who_has_another_function_has_another_family(tmp_path: Path) -> None:
         (f"import sys\n{HEAD}    sys.exit('no')\n", "line 3: SystemExit: no"),
     ],
 )
-def test_what_cannot_be_used_is_refused_in_one_line(tmp_path: Path, source: str, said: str) -> None:
+def test_what_cannot_be_used_is_refused_in_one_line(
+    tmp_path: Path, source: str, cause: str
+) -> None:
     # In this process: none of these needs the sandbox, and a worker takes a second to start.
     spec, data = family(tmp_path, source), source.encode()
     rows = parse_rows(Path(spec.path).read_bytes(), "rows")
-    with pytest.raises(UserCodeError, match=said) as caught:
+    with pytest.raises(UserCodeError, match=cause) as caught:
         preload_imports(data, *spec.reward_paths)
         PythonReward(spec, [data], rows, ItemLimit(0.2), AuditGuard())
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "cause"),
     [
         (f"{HEAD}    return [len(open('/etc/passwd').read())]\n", "line 2: "),
         (
@@ -157,8 +159,8 @@ def test_what_cannot_be_used_is_refused_in_one_line(tmp_path: Path, source: str,
         (f"{HEAD}    return [len('x' * (1 << 40))]\n", "MemoryError"),
     ],
 )
-def test_the_sandbox_holds_the_function_too(tmp_path: Path, source: str, said: str) -> None:
-    with pytest.raises(TaskError, match=said):
+def test_the_sandbox_holds_the_function_too(tmp_path: Path, source: str, cause: str) -> None:
+    with pytest.raises(TaskError, match=cause):
         SyncTaskWorker([family(tmp_path, source)]).start()
 
 
@@ -193,8 +195,8 @@ def test_two_receivers_give_any_completions_the_same(tmp_path: Path) -> None:
     with SyncTaskWorker([spec]) as one, SyncTaskWorker([spec]) as other:
 
         @given(st.lists(st.tuples(st.integers(0, 99), st.text(max_size=50)), max_size=20))
-        def both(asked: list[tuple[int, str]]) -> None:
-            requests = [score_of(coordinates(spec, TASK + row), text) for row, text in asked]
+        def both(requested: list[tuple[int, str]]) -> None:
+            requests = [score_of(coordinates(spec, TASK + row), text) for row, text in requested]
             found = dict(zip(requests, one.score(requests), strict=True))
             assert [found[request] for request in requests[::-1]] == other.score(requests[::-1])
             assert all(0 <= result.reward <= 1 for result in found.values())

@@ -111,9 +111,9 @@ def test_a_program_reaches_nothing_but_what_it_made(source: str) -> None:
 
 @pytest.mark.parametrize("source", DEAR)
 def test_a_program_that_would_take_for_ever_ends(source: str) -> None:
-    said = run_snippet(source)
-    assert len(said) <= MAX_OUTPUT_CHARS + 80
-    assert "error: " in said
+    replied = run_snippet(source)
+    assert len(replied) <= MAX_OUTPUT_CHARS + 80
+    assert "error: " in replied
 
 
 VISIBLE = """
@@ -157,5 +157,5 @@ def test_any_words_are_a_program_or_an_error(source: str) -> None:
 @given(st.lists(st.tuples(PARTS, st.integers(0, 60)), max_size=14))
 def test_any_program_ends_alike_each_time(parts: list[tuple[str, int]]) -> None:
     source = "a = [1]\ns = 'a'\nx = 2\n" + "".join(part.format(n=n) for part, n in parts)
-    said = run_snippet(source)
-    assert said == run_snippet(source) and len(said) <= MAX_OUTPUT_CHARS + 80
+    replied = run_snippet(source)
+    assert replied == run_snippet(source) and len(replied) <= MAX_OUTPUT_CHARS + 80

@@ -38,16 +38,16 @@ def reward(row: Any) -> float:
 def test_equal_answers_are_scored_once_and_each_gets_its_reward(
     requests: list[ScoreRequest], failure: CallFailure | None
 ) -> None:
-    asked: list[Any] = []
+    requested: list[Any] = []
 
     async def ask(call: WorkerCall[Any]) -> list[Any] | CallFailure:
         rows: Any = call.message["items"]
-        asked.extend(rows)
+        requested.extend(rows)
         return failure or call.parse({"results": [{"reward": reward(row)} for row in rows]})
 
     results = trio.run(TaskRequests(EASY, ask).score, requests)
     if failure is None:
-        assert len(asked) == len(set(map(repr, asked))) == len(set(requests))
+        assert len(requested) == len(set(map(repr, requested))) == len(set(requests))
         alone = ConfiguredFamilies(EASY)
         wanted = [
             reward(

@@ -45,12 +45,12 @@ def test_every_listed_game_replays_equal_in_another_process_and_order() -> None:
             )
             for seed, text in enumerate(texts):
                 moves = [*re.findall(r"\[[^\[\]]{1,12}\]", text), *WORDS]
-                said = [
+                replied = [
                     rng.choice([*moves, str(rng.randint(1, 20)), "3 1", "1 2 3 4"])
                     for _ in range(rng.randint(1, spec.max_turns))
                 ]
                 task = coordinates(spec, TRAIN_SEED_MIN + seed)
-                played.append(PlayRequest(task=task, messages=tuple(said)))
+                played.append(PlayRequest(task=task, messages=tuple(replied)))
         first = worker.play(played)
         assert worker.num_restarts == 0 and not any(play.error for play in first)
     with HereWorker(specs) as other:

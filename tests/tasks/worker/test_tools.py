@@ -96,18 +96,18 @@ SUMS = st.recursive(
 @settings(max_examples=300)
 @given(SUMS)
 def test_the_calculator_is_right(expression: str) -> None:
-    said = calculate(expression)
-    if said.startswith("error"):
+    replied = calculate(expression)
+    if replied.startswith("error"):
         return
     exact = re.fullmatch(r"[-0-9+*() ]+", expression) is not None
     try:
         expected = eval(expression)
     except ZeroDivisionError:
-        raise AssertionError(said) from None
+        raise AssertionError(replied) from None
     if exact:
-        assert said == str(expected)
+        assert replied == str(expected)
     else:
-        found = Fraction(said)
+        found = Fraction(replied)
         scale = max(1, *(abs(Fraction(one)) for one in re.findall(r"[0-9.]+", expression)))
         # `%` and `//` of a rounded number may jump: Python's result for the same operations is
         # close.
@@ -120,7 +120,7 @@ def test_the_calculator_is_right(expression: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "said"),
+    ("expression", "replied"),
     [
         ("2^10", "1024"),
         ("7/2", "3.5"),
@@ -138,8 +138,8 @@ def test_the_calculator_is_right(expression: str) -> None:
         ("", "error: not one expression"),
     ],
 )
-def test_what_the_calculator_says(expression: str, said: str) -> None:
-    assert calculate(expression) == said
+def test_what_the_calculator_says(expression: str, replied: str) -> None:
+    assert calculate(expression) == replied
 
 
 @settings(max_examples=300)
@@ -170,10 +170,10 @@ def test_in_the_documented_game_the_tool_makes_the_difference(tmp_path: Path) ->
     earned: dict[str, float] = {}
     with HereWorker([spec]) as worker:
         tasks = [coordinates(spec, TRAIN_SEED_MIN, index) for index in range(40)]
-        asked = worker.questions(tasks)
+        requested = worker.questions(tasks)
         for way in ("tool", "alone"):
             played = []
-            for task, question in zip(tasks, asked, strict=True):
+            for task, question in zip(tasks, requested, strict=True):
                 left, right = re.findall(r"\d+", question)[:2]
                 if way == "tool":
                     call = f"<calculator>{left} * {right}</calculator>"
