@@ -194,7 +194,22 @@ class RelayClient:
         )
         self._announce()
         if first:
-            logger.info("reachable through relay %s", peer_id)
+            self._log_first(peer_id)
+
+    def _log_first(self, relay: PeerId) -> None:
+        if self._host.is_shoal_peer(relay):
+            logger.info("reachable through relay %s", relay)
+            return
+        # Only a relay of shoal lists its circuits to other nodes (`services.py`).
+        address = next(iter(self._reservations[relay].addresses), "its address there")
+        logger.warning(
+            "reachable through relay %s, which is not a shoal peer and tells no node of this one: "
+            "connect both ends to a common shoal peer, or start the other node with --bootstrap "
+            "%s/p2p/%s",
+            relay,
+            address,
+            self._host.peer_id,
+        )
 
     def _through(self, relay: PeerId, place: ReservationReply) -> tuple[str, ...]:
         """Return our addresses by the relay's: where we dialled it, then where it says it is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -122,6 +123,23 @@ async def test_a_hidden_node_tells_its_way_through_the_relay_and_not_the_relays_
         told = set(two.peer_addresses(one.node.peer_id))
         assert told == {a.rpartition("/p2p/")[0] for a in one.node.host.listen_addrs()}
         assert any(map(is_circuit, told))
+
+
+@pytest.mark.parametrize(("agent", "is_warned"), [("", False), ("kubo/0.22.0", True)])
+async def test_a_relay_that_is_no_shoal_peer_is_named_with_the_remedy(
+    agent: str, is_warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It tells no node of another one at it; a common shoal peer does."""
+    caplog.set_level(logging.INFO)
+    async with open_test_host(agent=agent) as relay:
+        RelayServer(relay, None).serve()
+        async with open_hidden(relay) as one, open_test_host() as other:
+            lines = [r for r in caplog.records if "reachable through relay" in r.message]
+            assert [r.levelno >= logging.WARNING for r in lines] == [is_warned]
+            if is_warned:
+                assert f"--bootstrap {one.circuit}" in lines[0].message
+                await other.dial(one.circuit)
+                assert other.is_connected(one.node.peer_id)
 
 
 async def test_relay_that_goes_takes_its_addresses_with_it() -> None:
