@@ -26,15 +26,15 @@ from shoal_lab.experiment.folder import (
     write_config,
 )
 from shoal_lab.experiment.made_by import as_typed
-from shoal_lab.experiment.making.unlike_real import MissingModel
 from shoal_lab.experiment.plan import Experiment
-from shoal_lab.experiment.playing.pool import JobFailed, Pool
 from shoal_lab.experiment.presets import PRESETS
 from shoal_lab.experiment.progress import JobProgress
-from shoal_lab.experiment.reading.comparison import MERIT, TESTS
-from shoal_lab.experiment.reading.report import report
-from shoal_lab.experiment.reading.results import load_runs
 from shoal_lab.experiment.registered import register
+from shoal_lab.experiment.report.comparison import MERIT, TESTS
+from shoal_lab.experiment.report.output import report
+from shoal_lab.experiment.report.results import load_runs
+from shoal_lab.experiment.run.pool import JobFailed, Pool
+from shoal_lab.experiment.setup.unlike_real import MissingModel
 from shoal_lab.experiment.tune import best_rates, sweep, tuned
 from shoal_lab.experiment.tune import markdown as sweep_table
 from shoal_settings.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, fail

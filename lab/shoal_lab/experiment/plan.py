@@ -32,11 +32,11 @@ class NodeSpec:
     """Differences from the experiment's settings, by the keys of docs/settings.md: I, J, strategy,
     model, L and so on."""
     behaviour: str = "honest"
-    """The name of its behaviour: see `shoal_lab.experiment.playing.behaviour`."""
+    """The name of its behaviour: see `shoal_lab.experiment.run.behaviour`."""
     role: str = ""
     """Its name in a report, where nodes differ."""
     learner: str = ""
-    """The name of its way of learning (`shoal_lab.experiment.playing.learners`); empty for shoal's.
+    """The name of its way of learning (`shoal_lab.experiment.run.learners`); empty for shoal's.
     """
     families: tuple[str, ...] = ()
     """Task families that it draws its own questions from; none are all."""

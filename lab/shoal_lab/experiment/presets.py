@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shoal_lab.experiment.arms import hetero, poison, real, results, unlike, unlike_real
-from shoal_lab.experiment.making.larger_model import make_larger_model
-from shoal_lab.experiment.making.tagged import make_tagged_start
-from shoal_lab.experiment.making.unlike_real import make_gemma, write_questions
 from shoal_lab.experiment.plan import Arm
+from shoal_lab.experiment.setup.larger_model import make_larger_model
+from shoal_lab.experiment.setup.tagged import make_tagged_start
+from shoal_lab.experiment.setup.unlike_real import make_gemma, write_questions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from shoal_lab.experiment.plan import Arm, Experiment
-from shoal_lab.experiment.reading.measures import total
-from shoal_lab.experiment.reading.results import JobRun
+from shoal_lab.experiment.report.measures import total
+from shoal_lab.experiment.report.results import JobRun
 
 TUNING_SEEDS = (101, 102)
 """No comparison uses these, so that what is chosen on them is not also judged on them."""

@@ -73,8 +73,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _make(profiles: Sequence[Profile], out: Path, seed: int | None = None) -> None:
+    from shoal_lab.warmstart.building import MISLED, SEED, make, save
     from shoal_lab.warmstart.games import make_player
-    from shoal_lab.warmstart.making import MISLED, SEED, make, save
     from shoal_lab.warmstart.provenance import write_provenance
     from shoal_policy.model.loading import wrap_policy
 

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import torch
 
-from shoal_lab.warmstart.making import BATCH, SEED, OnStep, deterministic, make_model, schedule
+from shoal_lab.warmstart.building import BATCH, SEED, OnStep, deterministic, make_model, schedule
 from shoal_policy.tiny.tokenizer import ANSWER, BOS, EOS, GAME_PHRASES, build_tokenizer
 from shoal_tasks.builtin_games import HigherLower
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from shoal_lab.experiment.playing.in_process import Workers, workers
+from shoal_lab.experiment.run.in_process import Workers, workers
 
 
 @pytest.fixture(scope="session")

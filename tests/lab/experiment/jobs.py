@@ -12,7 +12,7 @@ import pytest
 from shoal.__main__ import main
 from shoal_lab.experiment.flags import make_experiment, parser
 from shoal_lab.experiment.plan import Arm, Experiment, Job, NodeSpec
-from shoal_lab.experiment.playing.in_process import Workers, play
+from shoal_lab.experiment.run.in_process import Workers, play
 
 BASE: Mapping[str, Any] = {"model": "tiny", "device": "cpu", "completions": 4, "eval_every": 0}
 CLOCKS = ("step_time", "cpu_seconds", "seconds_generate", "seconds_update", "held_out/seconds")

@@ -19,9 +19,9 @@ from typing import Any, Final
 
 from shoal_lab.experiment.plan import Arm, Experiment, NodeSpec
 from shoal_lab.experiment.presets import PRESETS
-from shoal_lab.experiment.reading.comparison import COUNTED
-from shoal_lab.experiment.reading.report import report
-from shoal_lab.experiment.reading.results import JobRun, load_runs
+from shoal_lab.experiment.report.comparison import COUNTED
+from shoal_lab.experiment.report.output import report
+from shoal_lab.experiment.report.results import JobRun, load_runs
 
 ARCHIVES: Final = Path(__file__).parents[3] / "lab" / "results"
 DOCS: Final = Path(__file__).parents[3] / "docs"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal_lab.experiment.reading.results import JobRun
+from shoal_lab.experiment.report.results import JobRun
 
 
 def run(

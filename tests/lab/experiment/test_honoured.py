@@ -9,7 +9,7 @@ import pytest
 
 from shoal_lab.experiment.flags import UsageError
 from shoal_lab.experiment.plan import NOT_IN_MEMORY, Job, uniform_arm
-from shoal_lab.experiment.playing.in_process import play, workers
+from shoal_lab.experiment.run.in_process import play, workers
 from shoal_settings.schema import Settings
 from shoal_settings.trainer_settings import TrainerSettings
 from tests.lab.experiment.jobs import asked

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal_lab.experiment.reading.comparison import COUNTED, area_by_cpu, compared, ends_of
-from shoal_lab.experiment.reading.measures import (
+from shoal_lab.experiment.report.comparison import COUNTED, area_by_cpu, compared, ends_of
+from shoal_lab.experiment.report.measures import (
     area,
     by_arm,
     differences,
@@ -21,7 +21,7 @@ from shoal_lab.experiment.reading.measures import (
     over,
     paired_runs,
 )
-from shoal_lab.experiment.reading.results import JobRun
+from shoal_lab.experiment.report.results import JobRun
 from shoal_lab.significance import Spread, spread, welch
 from tests.lab.experiment.kept_rounds import ARCHIVES, DOCS, kept_runs, told_of, unpack
 

@@ -13,8 +13,8 @@ import pytest
 from shoal_lab.experiment import made_by
 from shoal_lab.experiment.folder import write_config, write_result
 from shoal_lab.experiment.plan import Experiment, uniform_arm
-from shoal_lab.experiment.playing import pool
-from shoal_lab.experiment.playing.in_process import Workers
+from shoal_lab.experiment.run import pool
+from shoal_lab.experiment.run.in_process import Workers
 from tests.lab.experiment.jobs import written
 
 EXPERIMENT = Experiment(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from shoal_lab.warmstart import games
+from shoal_lab.warmstart.building import save
 from shoal_lab.warmstart.games import ABLE, CROWD, draw_game, make_player, play_game
-from shoal_lab.warmstart.making import save
 from shoal_lab.warmstart.provenance import differing
 from shoal_policy.model.loading import Policy, wrap_policy
 from shoal_policy.model.prompting import encode_prompt, encode_text, turn_ids

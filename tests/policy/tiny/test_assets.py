@@ -9,7 +9,7 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from shoal_lab.experiment.plan import Job, ratio_arm
-from shoal_lab.experiment.playing.in_process import workers
+from shoal_lab.experiment.run.in_process import workers
 from shoal_lab.warmstart import __main__ as warmstart
 from shoal_lab.warmstart.__main__ import main
 from shoal_lab.warmstart.lessons import draw_lessons, held_out_questions

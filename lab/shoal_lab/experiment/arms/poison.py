@@ -21,9 +21,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from shoal_lab.experiment.arms.results import PUBLISHED
-from shoal_lab.experiment.making.tagged import MODEL, TASK_FILES
 from shoal_lab.experiment.plan import CLEAN, Arm, NodeSpec
-from shoal_lab.experiment.playing.attackers import NAMES
+from shoal_lab.experiment.run.attackers import NAMES
+from shoal_lab.experiment.setup.tagged import MODEL, TASK_FILES
 from shoal_settings.schema import Settings
 
 NONE: Final = "none"

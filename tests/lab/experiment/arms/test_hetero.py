@@ -8,8 +8,8 @@ import pytest
 
 from shoal_lab.experiment.arms.hetero import all_arms
 from shoal_lab.experiment.plan import NodeSpec
-from shoal_lab.experiment.playing.in_process import Workers
-from shoal_lab.experiment.playing.tasks import SpecialistSource
+from shoal_lab.experiment.run.in_process import Workers
+from shoal_lab.experiment.run.tasks import SpecialistSource
 from tests.lab.experiment.jobs import arm_of, job, lines_of
 
 SHARING = {"local": 2, "external": 2}
@@ -35,7 +35,7 @@ def test_a_specialist_asks_of_its_own_families_only(shared: Workers) -> None:
             return drawn
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shoal_lab.experiment.playing.in_process.SpecialistSource", Watched)
+        patch.setattr("shoal_lab.experiment.run.in_process.SpecialistSource", Watched)
         specialist = NodeSpec(settings=SHARING, families=("gcd_easy",))
         lines_of(job(arm_of(specialist, NodeSpec(settings=SHARING)), rounds=4), shared)
     assert set(asked) == {"gcd_easy"}

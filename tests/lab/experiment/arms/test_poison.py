@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shoal_lab.experiment.arms import poison
-from shoal_lab.experiment.playing.attackers import ATTACKS, PLANTED
+from shoal_lab.experiment.run.attackers import ATTACKS, PLANTED
 from shoal_settings.schema import Settings
 from tests.lab.experiment.jobs import document_of, experiment
 

@@ -9,8 +9,8 @@ import pytest
 
 from shoal_lab.experiment.folder import ANSWERS
 from shoal_lab.experiment.plan import Experiment
-from shoal_lab.experiment.reading.answers import answers_page
-from shoal_lab.experiment.reading.results import load_runs
+from shoal_lab.experiment.report.answers import answers_page
+from shoal_lab.experiment.report.results import load_runs
 from tests.lab.experiment.jobs import document_of, experiment, written
 
 

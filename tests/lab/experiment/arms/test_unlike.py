@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from shoal_lab.experiment.arms.unlike import LARGER, all_arms
-from shoal_lab.experiment.making.larger_model import make_larger_model
+from shoal_lab.experiment.setup.larger_model import make_larger_model
 from shoal_policy.model.loading import load_policy
 from shoal_policy.model.prompting import encode_prompt
 from tests.lab.experiment.jobs import document_of

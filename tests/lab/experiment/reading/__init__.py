@@ -1,1 +1,0 @@
-"""Tests of shoal_lab.experiment.reading."""

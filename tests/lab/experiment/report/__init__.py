@@ -1,0 +1,1 @@
+"""Tests of shoal_lab.experiment.report."""
