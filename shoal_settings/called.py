@@ -1,4 +1,4 @@
-"""Name under which this program was started, so that printed commands can be copied.
+"""The command that started this program, so that printed commands can be copied.
 
 `make` leaves `shoal` in `.venv/bin`, a wheel on the PATH, and `python -m shoal` needs neither.
 """
@@ -22,8 +22,8 @@ def called() -> str:
     started = Path(sys.argv[0])
     if started.name == "__main__.py":  # as a node starts its page
         interpreter = Path(python()[0])
-        if (beside := interpreter.with_name(_NAME)).exists():
-            return _shortest(beside)
+        if (installed := interpreter.with_name(_NAME)).exists():
+            return _shortest(installed)
         return f"{_shortest(interpreter)} -m {_NAME}"
     if started.name != _NAME:  # imported by another program
         return _NAME
@@ -31,7 +31,7 @@ def called() -> str:
 
 
 def join_command(address: str, swarm_key: str) -> str:
-    """Return what another person types to join: with `make` where this one was started by it.
+    """Return the command with which another person joins: `make` if this program was started by it.
 
     `swarm_key` is the setting: `none`, or a file.
     """
@@ -42,7 +42,7 @@ def join_command(address: str, swarm_key: str) -> str:
 
 
 def _shortest(program: Path) -> str:
-    """Return `program` by its name if the PATH finds it, else by its path from here."""
+    """Return `program` by its name if it is on the PATH, otherwise by its path from here."""
     found = shutil.which(program.name)
     if found is not None and Path(found).absolute() == program.absolute():
         return program.name

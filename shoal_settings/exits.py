@@ -1,6 +1,6 @@
 """Exit codes, and one line for the user at a process's end. Imports nothing heavy.
 
-The codes are an agreement between processes: a node reads its trainer's, scripts read everybody's.
+The codes are an interface between processes: a node reads its trainer's, scripts read all of them.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from shoal_base.lines import say, say_json
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
-"""Exit code if the request could not be done."""
+"""Exit code if a request failed."""
 EXIT_USAGE: Final = 2
-"""The user can mend it (a flag, a setting, a folder in use); the same again would end the same."""
+"""Exit code for a user's error (a flag, a setting, a folder in use): a retry would fail, too."""
 EXIT_NO_NODE: Final = 3
-"""Exit code of commands that ask a running node, or read its data: no node in that folder."""
+"""Exit code of commands for a running node or its data: there is no node in that folder."""
 EXIT_DIVERGED: Final = 3
-"""Exit code of a trainer, which asks for no node at its start: its numbers are not finite."""
+"""Exit code of a trainer, which needs no node at its start: its loss stays non-finite."""
 EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
-"""Cut off by Ctrl-C or a second signal, by the number that shells give it."""
+"""Exit code after Ctrl-C or a second signal, as in shells."""
 
 
-class UsageExit(Exception):  # noqa: N818 - a way out, not a fault
+class UsageExit(Exception):  # noqa: N818 - an exit, not an error
     """Ends the command with a code after its message has been printed."""
 
     def __init__(self, code: int) -> None:
@@ -43,15 +43,15 @@ def fail(command: str, message: str, code: int = EXIT_USAGE) -> UsageExit:
 
 
 _SHOWN_CHARS: Final = LINE_CHARS // 2
-"""Characters of a word without end: with the sentence around it they are a line of an error."""
+"""Most characters shown of an overlong word, so that an error still fits one line."""
 _LONG_WORD: Final = re.compile(r"\S{1000,}")
-"""Longer than any address, path or name that means something: what was typed by mistake."""
+"""Longer than any meaningful address, path or name: a typing mistake."""
 _as_json: ContextVar[bool] = ContextVar("_as_json", default=False)
 
 
 @contextmanager
 def errors_as_json(wanted: bool) -> Iterator[None]:
-    """Say errors as JSON objects, if that is wanted, while the context is open."""
+    """Print errors as JSON objects within the context, if `wanted`."""
     token = _as_json.set(wanted)
     try:
         yield

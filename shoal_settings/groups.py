@@ -8,13 +8,13 @@ from shoal_settings.key import Command
 from shoal_settings.schema import LOGS, TASK_PRESETS, Settings
 from shoal_settings.strategy import STRATEGY_WORDS
 
-_GENERAL: Final = "where it keeps its data, and its settings"
+_GENERAL: Final = "data and settings"
 BEGINNINGS: Final = {
     "data_dir": _GENERAL,
-    "listen": "whom it meets",
+    "listen": "peers",
     "relay": "routers, relays, addresses",
     "swarm_key": "the swarm",
-    "buffer_bytes": "what it keeps of others",
+    "buffer_bytes": "external groups",
     "role": "the model",
     "generator": "a server that answers in its place",
     "local": "a round",
@@ -23,8 +23,8 @@ BEGINNINGS: Final = {
     "nodes": "the nodes",
     "json_output": "what it prints and logs",
 }
-"""Groups by their first setting, in the schema's order. A new setting is of the group at whose
-place it stands."""
+"""Groups by their first setting, in the schema's order. A new setting belongs to the group that it
+is placed in."""
 _ELSEWHERE: Final = {
     "threads": "the model",
     "alone": "the model",
@@ -40,12 +40,12 @@ FIRST: Final[dict[Command, tuple[str, ...]]] = {
     "swarm": ("data_dir", "nodes", "mdns", "tasks", *_TRAINER),
     "debug": ("data_dir",),
 }
-"""The settings that stand in a command's short help, beside `--print-config` and `--json`."""
+"""The settings in a command's short help, in addition to `--print-config` and `--json`."""
 ALWAYS_FIRST: Final = ("json_output", "print_config")
 
 
 def group_of(field: str) -> str:
-    """Return the heading under which help has a setting."""
+    """Return the heading of a setting in the help."""
     if field in _ELSEWHERE:
         return _ELSEWHERE[field]
     group = _GENERAL
@@ -57,7 +57,7 @@ def group_of(field: str) -> str:
 
 
 def choices_of(field: str) -> tuple[str, ...]:
-    """Return the only words that a setting can have; none where they cannot be listed."""
+    """Return the only values of a setting; empty if they cannot be listed."""
     annotation: Any = Settings.model_fields[field].annotation
     if get_origin(annotation) is Literal:
         return tuple(map(str, get_args(annotation)))
@@ -66,4 +66,4 @@ def choices_of(field: str) -> tuple[str, ...]:
 
 
 LISTS: Final = ("log", "strategy", "tasks")
-"""Settings whose value may be several of their words, or of theirs and others."""
+"""Settings whose value may combine several of these values, or also have others."""

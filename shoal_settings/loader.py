@@ -31,19 +31,19 @@ EMBEDDED = ("tiny", "tiny-sparse", "tiny-games")
 FOR_LARGE = "default for a model of this size"
 FOR_TASKS = "default for these tasks"
 PLAYS = {"games-1": "tiny-games"}
-"""Presets for which another embedded model is the default: the others could play none of it."""
+"""Presets for which another embedded model is the default: the others know none of their games."""
 RATES = {"tiny-games": 2e-4}
-"""Learning rates of embedded models where the default is not the best (docs/models.md)."""
+"""Learning rates of embedded models, if the default is not the best (docs/models.md)."""
 _SMALL_BYTES = 80 << 20  # some 20 million float32 weights
 
 
 class SettingsError(Exception):
-    """A setting that cannot be used; the message is one line for the user."""
+    """An invalid setting. The message is one line for the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """Settings and where each came from."""
+    """Settings, and the origin of each."""
 
     settings: Settings
     origins: Mapping[str, str]
@@ -124,7 +124,7 @@ def load(
 
 
 def said_of_defaults(loaded: Loaded) -> str:
-    """Say in a line what a model of real size learns by where nobody said; empty where nothing."""
+    """Return a line with the defaults for a large model that apply; empty if none do."""
     filled = [field for field, origin in loaded.origins.items() if origin == FOR_LARGE]
     return sentence(loaded.settings, filled) if filled else ""
 
@@ -154,7 +154,7 @@ def to_flags(settings: Settings, command: Command) -> list[str]:
         if isinstance(value, bool):
             flags.append(_flag(field) if value else _negative_flag(field))
         elif isinstance(value, tuple):
-            # One empty item is how a flag says "none".
+            # One empty item means an empty list.
             flags += [f"{_flag(field)}={item}" for item in value or ("",)]
         else:
             flags.append(f"{_flag(field)}={value}")
@@ -162,7 +162,7 @@ def to_flags(settings: Settings, command: Command) -> list[str]:
 
 
 def describe(loaded: Loaded, command: Command) -> dict[str, dict[str, Any]]:
-    """Return what `--print-config` shows: key → value and origin."""
+    """Return the content of `--print-config`: key → value and origin."""
     dumped = loaded.settings.model_dump(mode="json")
     return {
         public_name(field): {"value": dumped[field], "origin": loaded.origins[field]}
@@ -171,7 +171,7 @@ def describe(loaded: Loaded, command: Command) -> dict[str, dict[str, Any]]:
 
 
 def describe_text(loaded: Loaded, command: Command) -> str:
-    """Return `--print-config` as TOML lines with origins in comments."""
+    """Return `--print-config` as TOML lines, with origins in comments."""
     lines = []
     for key, row in describe(loaded, command).items():
         shown = readable_json(row["value"])
@@ -180,7 +180,7 @@ def describe_text(loaded: Loaded, command: Command) -> str:
 
 
 def described(field: str, command: str) -> str:
-    """Return what a setting is to a command, judges included; empty where it does nothing."""
+    """Return a setting's description for a command or `judge`; empty if it has no effect there."""
     info = Settings.model_fields[field]
     instead: Any = info.json_schema_extra["instead"]  # type: ignore[index]
     return str(instead.get(command, info.description or ""))
@@ -200,7 +200,7 @@ def _add_flag(parser: argparse._ArgumentGroup, field: str, text: str, default: o
         action = argparse.BooleanOptionalAction if info.default else "store_true"
         parser.add_argument(flag, action=action, **common)
         if not info.default:
-            # Unlisted: only for outranking a file or variable that turned it on.
+            # Not listed: it only overrides a file or variable that turned it on.
             off = common | {"help": argparse.SUPPRESS}
             parser.add_argument(_negative_flag(field), action="store_false", **off)
     elif _is_tuple(info):
@@ -213,7 +213,7 @@ def _add_flag(parser: argparse._ArgumentGroup, field: str, text: str, default: o
 
 
 def off_value(info: FieldInfo) -> str | None:
-    """Return the value that a key's ``--no-…`` stands for; None where there is no such flag."""
+    """Return the value that ``--no-…`` sets; None if a setting has no such flag."""
     extra = info.json_schema_extra
     value = extra.get("off") if isinstance(extra, dict) else None
     return value if isinstance(value, str) else None
@@ -297,7 +297,7 @@ def _flag_layer(command: Command, arguments: argparse.Namespace) -> _Layer:
     for field in fields_of(command):
         value = getattr(arguments, field, None)
         if value is not None:
-            # Joined as in a variable, so that commas and an empty item mean the same in both.
+            # Joined as in a variable, so that commas and empty items mean the same in both.
             joined = ",".join(value) if isinstance(value, list) else value
             layer[field] = (joined, _given_flag(field, value))
     return layer
@@ -321,7 +321,7 @@ _PLAIN = {
     "int_parsing_size": "is too large",
     "int_type": "must be a whole number",
 }
-"""The requirement on a value, in our words, by pydantic's type of error."""
+"""Messages for invalid values, by pydantic's type of error."""
 
 
 _WORDS = (
@@ -329,7 +329,7 @@ _WORDS = (
     ("greater than or equal to", "at least"),
     ("less than or equal to", "at most"),
 )
-"""Pydantic's words and ours."""
+"""Replacements in pydantic's messages."""
 
 
 def _explain(error: ValidationError, values: Mapping[str, Any], origins: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Settings of a peer: where it is, whom it meets, which swarm, how much it keeps."""
+"""Settings of a peer: its folder, addresses, swarm, and size limits."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ class NodeSettings(BaseModel):
     )
     relay: bool = of_peers(
         False,
-        "Relay connections for peers that nobody can dial (circuit relay v2): at most a quarter of "
-        "`max_connections`.",
+        "Relay connections for peers that cannot be dialled (circuit relay v2): at most a quarter "
+        "of `max_connections`.",
     )
     relay_client: Literal["auto", "on", "off"] = of_peers(
         "auto",
@@ -181,7 +181,7 @@ class NodeSettings(BaseModel):
         False, "A swarm started here also takes questions that people write, with their answers."
     )
     allow_peers: Annotated[tuple[str, ...], checked(_peer_ids)] = of_peers(
-        (), "Peer id that may connect to a swarm started here; repeatable. None admits everybody."
+        (), "Peer id that may connect to a swarm started here; repeatable. None admits every peer."
     )
     shards: int = of_swarms(
         1,
@@ -209,11 +209,11 @@ class NodeSettings(BaseModel):
         "each 16 KiB.",
         ge=131072,
     )
-    draws: Literal["standing", "uniform"] = key(
-        "standing",
+    publisher_sampling: Literal["weighted", "uniform"] = key(
+        "weighted",
         "node swarm",
-        "How groups of others are drawn: each network equally, then its publishers by how useful "
-        "they were here (standing), or all publishers equally (uniform).",
+        "How external groups are sampled: each network equally, then its publishers by how useful "
+        "they were here (weighted), or all publishers equally (uniform).",
     )
     archive_bytes: Size = key(
         256 * 1024 * 1024,
@@ -244,7 +244,7 @@ class NodeSettings(BaseModel):
     @field_validator("data_dir", mode="before")
     @classmethod
     def _named(cls, value: Any) -> Any:
-        """Refuse the empty path, which would be the folder that one stands in."""
+        """Refuse the empty path, which would mean the current folder."""
         if isinstance(value, str) and not value.strip():
             raise ValueError("is empty; . is the folder you are in")
         return value

@@ -1,7 +1,7 @@
-"""Training defaults of a model that is not small. Pure.
+"""Training defaults of large models. Pure.
 
-The settings' own defaults are the embedded models'. This is the one table of what is other for a
-model of real size, and the site shows it in docs/models.md.
+The settings' own defaults are for the embedded models. This table has those that differ for larger
+models; docs/models.md shows it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ ADAPTERS_RATE: Final = 10 * LARGE_RATE
 EVAL_EVERY: Final = 50
 EXTERNAL: Final = 4
 TOKENS: Final = 64
-"""Longest answer, tokens, where nobody says another length."""
+"""Default length limit of a completion, in tokens."""
 _TOKENS_WORKED_OUT: Final = 4 * TOKENS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealDefault:
-    """A setting that is other for a model of real size."""
+    """A setting with another default for large models."""
 
     setting: str
     of: Callable[[Settings], Any]
-    """Given what else is asked for: its value."""
+    """Returns the value, given the other settings."""
     text: str
-    """The value, with what it depends on, for people."""
+    """The value and its conditions, as text."""
     why: str
     """One sentence; a full stop ends it."""
 
@@ -66,14 +66,14 @@ REAL_DEFAULTS: Final = (
 
 
 def fill_in(settings: Settings, given: Mapping[str, str]) -> tuple[Settings, list[str]]:
-    """Return settings with these defaults where nothing was `given`, and the fields that differ."""
+    """Return settings with these defaults for fields not `given`, and the names of these fields."""
     missing = [one for one in REAL_DEFAULTS if one.setting not in given]
     values = {one.setting: one.of(settings) for one in missing}
     return settings.model_copy(update=values), list(values)
 
 
 def sentence(settings: Settings, fields: list[str]) -> str:
-    """Say in a line which of them a node uses, for who names none."""
+    """Return a line that names the defaults in use."""
     named = ", ".join(
         f"--{public_name(one).replace('_', '-')} {getattr(settings, one):g}" for one in fields
     )

@@ -53,7 +53,7 @@ class Settings(TrainerSettings):
         "trackio, none; auto is tensorboard if it is installed.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = key(
-        "info", "node bootstrap trainer swarm", "Least severe log line shown."
+        "info", "node bootstrap trainer swarm", "Show log lines of this level and above."
     )
     log_json: bool = key(
         False, "node bootstrap trainer swarm", "Log lines are JSON objects, for programs."
@@ -67,7 +67,7 @@ FLAG_NAMES = {"json_output": "json"}
 
 
 def public_name(field: str) -> str:
-    """Return the key by which people know a field: TOML key and, in capitals, the variable."""
+    """Return a field's public key: the TOML key and, in capitals, the variable."""
     return FLAG_NAMES.get(field, field)
 
 

@@ -1,7 +1,7 @@
 """The words of the setting `strategy`, and the one place where they are checked.
 
-Each word's effect stands in its row of `choice.strategy`, which needs more than settings may
-import; a test proves that both have the same names, in the same order.
+Each word's effect is in its row of `choice.strategy`, which imports more than settings may; a test
+checks that both have the same names in the same order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ STRATEGY_WORDS: Final = ("uniform", "positive", "balance")
 
 
 class StrategyError(ValueError):
-    """A text that is no strategy. One line, as the user of a setting reads it."""
+    """An invalid strategy. The message is one line for the user."""
 
 
 def strategy_words(text: str) -> tuple[str, ...]:

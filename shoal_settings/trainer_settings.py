@@ -48,7 +48,7 @@ def _a_judge(value: str) -> None:
 
 
 class TrainerSettings(NodeSettings):
-    """Settings that the trainer process reads beside its node's."""
+    """Settings that the trainer process reads in addition to its node's."""
 
     role: Literal["train", "generate", "observe"] = of_trainers(
         "train",
@@ -62,7 +62,7 @@ class TrainerSettings(NodeSettings):
             "`--generator openai`, and without torch); observe is for a node without a trainer.",
         },
     )
-    stay: bool = key(
+    keep_running: bool = key(
         False, "node", "Keep the node up, sharing and relaying, after the trainer's last round."
     )
     model: str = of_trainers(
@@ -205,7 +205,7 @@ class TrainerSettings(NodeSettings):
     judge: Annotated[str, checked(_a_judge)] = of_trainers(
         "none",
         "Multiaddress of a judge, ending in /p2p/ID, which scores one answer every ten "
-        "rounds; none asks nobody.",
+        "rounds; none uses no judge.",
     )
     alone: bool = key(
         False, "trainer", "Train with no node: tasks of the preset, nothing shared or sampled."

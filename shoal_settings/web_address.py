@@ -1,6 +1,6 @@
-"""The address of a page, ``HOST:PORT`` as people write it. Pure.
+"""The address of a page, as ``HOST:PORT``. Pure.
 
-auto ─▶ 127.0.0.1:7462, or a free port beside it      none ─▶ no page
+auto ─▶ 127.0.0.1:7462, or a free port if it is taken      none ─▶ no page
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class WebAddress:
 
     host: str
     port: int
-    """0 is any that is free."""
+    """0 selects any free port."""
     may_move: bool
-    """True if another port will do where this one is taken."""
+    """True if another port may be used when this one is taken."""
 
 
 def parse_web_address(text: str) -> WebAddress | None:
-    """Return where to serve; None for `none`. Raises ValueError, in one line, for anything else."""
+    """Parse an address; None for `none`. Raises ValueError, with one line, if it is invalid."""
     if text == NONE:
         return None
     if text == AUTO:
@@ -47,7 +47,7 @@ def parse_web_address(text: str) -> WebAddress | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebName:
-    """A name by which browsers reach the page, beside the address where it listens."""
+    """An additional name by which browsers reach the page."""
 
     host: str
     origin: str
@@ -55,7 +55,7 @@ class WebName:
 
 
 def parse_web_name(text: str) -> WebName | None:
-    """Return a name, or a proxy's address; None for nothing. Raises ValueError, in one line."""
+    """Parse a name, or a proxy's address; None if empty. Raises ValueError, with one line."""
     if not text:
         return None
     try:

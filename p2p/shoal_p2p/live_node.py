@@ -119,7 +119,7 @@ class NodeComponents:
             settings=PoolSettings(
                 max_age_seconds=BUFFER_SECONDS,
                 max_store_bytes=2 * settings.buffer_bytes,
-                draws=settings.draws,
+                publisher_sampling=settings.publisher_sampling,
             ),
             reputation=self.peer.guard.reputation,
             network_of=self._met.network_of,

@@ -145,7 +145,7 @@ class Node:
                 self._end = NodeEnd.MISCONFIGURED
                 self._stop.set()
             elif child.state is ChildState.FINISHED:
-                if self._settings.stay:
+                if self._settings.keep_running:
                     log.info("all rounds are done; the node stays until it is stopped")
                     return
                 self._end = NodeEnd.FINISHED

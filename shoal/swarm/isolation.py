@@ -55,7 +55,7 @@ def node_settings(own: Settings, swarm_key: str, index: int, address: str) -> Se
             "bootstrap": (address,),
             "swarm_key": swarm_key,
             "mdns": False,
-            "stay": True,
+            "keep_running": True,
             "http": NONE,
             "json_output": True,
             "seed": own.seed + index if own.seed else 0,

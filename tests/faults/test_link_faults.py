@@ -17,7 +17,7 @@ from tests.support.processes import ProcessManager, ShoalProcess
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 PORT = 4001
-FLAGS = ("--no-mdns", "--round-seconds", "0.5", "--stay", "--checkpoint-seconds", "1")
+FLAGS = ("--no-mdns", "--round-seconds", "0.5", "--keep-running", "--checkpoint-seconds", "1")
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_a_partition_heals_and_what_was_missed_arrives(stage: ProcessManager, la
 
 
 def test_a_stopped_node_is_missed_and_catches_up(stage: ProcessManager) -> None:
-    flags = ("--round-seconds", "0.5", "--rounds", "70", "--stay")
+    flags = ("--round-seconds", "0.5", "--rounds", "70", "--keep-running")
     one = stage.node("one", *flags)
     two = stage.node("two", *flags, bootstrap=one.address)
     one.wait_status(lambda s: s["groups_received"] > 0, "each heard")

@@ -12,7 +12,7 @@ from tests.support.read_settings import Read, reading
 
 KEYS = frozenset(TrainerSettings.__annotations__)
 BY_THE_COMMAND = {
-    *("role", "stay", "alone", "threads", "seed"),  # which process there is
+    *("role", "keep_running", "alone", "threads", "seed"),  # which process there is
     *("generator", "base_url", "remote_model", "concurrency"),  # by what the command makes of them
 }
 """Read before there is a trainer, in `policy/shoal_policy/__main__.py` and by the node."""

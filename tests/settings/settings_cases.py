@@ -43,7 +43,7 @@ STRANGE_VALUES: dict[str, Any] = {
     "http_name": "https://box.example:8443",
     "log": "wandb,trackio",
     "strategy": "uniform",
-    "draws": "uniform",
+    "publisher_sampling": "uniform",
     "role": "generate",
     "log_level": "error",
     "judge": PEER,

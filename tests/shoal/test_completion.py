@@ -46,7 +46,7 @@ CASES = [
     ("no", {"node"}),
     ("debug ", {*VIEWS} - {"status", "doctor"}),
     ("status --la", {"--last"}),
-    ("node --draws ", {"standing", "uniform"}),
+    ("node --publisher-sampling ", {"weighted", "uniform"}),
     ("node --no-mdns --tasks ", {"easy", "easy-paper", "paper", "none"}),
     ("join shoal1x --max-new", {"--max-new-tokens"}),
     ("judge rep", {"report"}),
@@ -60,7 +60,7 @@ CASES = [
 ]
 
 
-IN_ZSH = ("debug ", "node --draws ", "judge report --fr")
+IN_ZSH = ("debug ", "node --publisher-sampling ", "judge report --fr")
 """Asked on every run; a question takes zsh, which starts anew, a second."""
 ASKED = [
     pytest.param(

@@ -139,7 +139,7 @@ def test_an_unknown_command_is_one_line_that_names_the_known(
         ("swarm --role observe", "--role observe runs no trainer"),
         ("node --rounds", "argument --rounds: expected one argument"),
         ("debug", "name one of peers, scores"),
-        ("node --draws unifrom", "(did you mean 'uniform'?)"),
+        ("node --publisher-sampling unifrom", "(did you mean 'uniform'?)"),
         ("node --tasks paprr", "(did you mean 'paper'?)"),
         ("node --tasks mine.tml", "or a task file, FILE.toml"),
         ("node --tasks easy,chat", "name one preset at most"),

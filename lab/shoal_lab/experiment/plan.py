@@ -115,7 +115,7 @@ class Job:
     def node_settings(self, index: int, data_dir: Path = Path("unused")) -> Settings:
         """The settings of one node, exactly as `shoal node` takes them."""
         # Publishers alike, as in the paper; a node on its own weighs them by their standing.
-        asked = {"draws": "uniform", **self.base, **self.arm.nodes[index].settings}
+        asked = {"publisher_sampling": "uniform", **self.base, **self.arm.nodes[index].settings}
         # The rounds in lab/results may name settings that have been removed since.
         own = {key: value for key, value in asked.items() if key in Settings.model_fields}
         return Settings(
@@ -201,7 +201,7 @@ def refusal(job: Job) -> str | None:
 
 
 NOT_IN_MEMORY: Final = (
-    *("role", "stay", "alone"),
+    *("role", "keep_running", "alone"),
     *("generator", "base_url", "remote_model", "concurrency"),
     *("threads", "resume", "round_seconds", "checkpoint_seconds", "judge"),
 )

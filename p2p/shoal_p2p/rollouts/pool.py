@@ -84,8 +84,8 @@ class PoolSettings:
     max_age_seconds: float
     max_store_bytes: int
     """Bound on others' batches on disk, in bytes of their envelopes."""
-    draws: str = "standing"
-    """The setting `draws`."""
+    publisher_sampling: str = "weighted"
+    """The setting `publisher_sampling`."""
 
 
 class RolloutPool:
@@ -280,8 +280,8 @@ class RolloutPool:
             now=trio.current_time(),
             lease_seconds=lease_seconds,
             weight_of=self._weight_of,
-            has_signal=self._has_signal if self._settings.draws != "uniform" else None,
-            by_shares=self._settings.draws != "uniform",
+            has_signal=self._has_signal if self._settings.publisher_sampling != "uniform" else None,
+            by_shares=self._settings.publisher_sampling != "uniform",
         )
 
     def _has_signal(self, publisher: PeerId) -> bool:
@@ -292,7 +292,7 @@ class RolloutPool:
         """Return the factor on a publisher's chance of being drawn, 0 to 1."""
         if self._reputation is None:
             return 1.0
-        if self._settings.draws == "uniform":
+        if self._settings.publisher_sampling == "uniform":
             return 0.0 if self._reputation.is_blocked(publisher) else 1.0
         return self._reputation.sampling_weight(publisher, trio.current_time(), source)
 

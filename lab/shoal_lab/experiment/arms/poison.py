@@ -54,7 +54,7 @@ SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
     NONE: {**RATIO, **PUBLISHED},
     DEFAULT: {
         name: Settings.model_fields[name].default
-        for name in ("local", "external", "strategy", "draws")
+        for name in ("local", "external", "strategy", "publisher_sampling")
     },
 }
 """Settings by which honest nodes choose what they learn from, by the arms' names."""

@@ -29,12 +29,12 @@ from shoal_lab.experiment.plan import (
 NODES: Final = 6
 NAIVE: Final = "4/4 naive"
 ANSWERS: Final = "12 answers"
-PUBLISHED: Final[Mapping[str, Any]] = {"strategy": "uniform", "draws": "uniform"}
+PUBLISHED: Final[Mapping[str, Any]] = {"strategy": "uniform", "publisher_sampling": "uniform"}
 """SAPO's choice of others' groups, as its paper has it."""
 BASE: Final[Mapping[str, Any]] = {
     "model": "tiny",
     "device": "cpu",
-    "draws": "standing",
+    "publisher_sampling": "weighted",
     "eval_every": 4,
     "eval_per_family": 68,
 }

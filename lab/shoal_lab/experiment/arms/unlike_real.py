@@ -36,7 +36,7 @@ BASE: Final[Mapping[str, Any]] = {
     "completions": 8,
     "temperature": 1.0,
     "max_new_tokens": 6,
-    "draws": "standing",
+    "publisher_sampling": "weighted",
     "eval_every": 4,
     "eval_per_family": 17,
 }

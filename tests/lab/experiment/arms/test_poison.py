@@ -55,6 +55,13 @@ def test_the_command_gives_table_and_numbers(
 def test_the_default_is_what_a_node_runs() -> None:
     jobs = [job for job in experiment("poison").jobs() if job.arm.name == "clean: default"]
     mine, node = jobs[0].node_settings(0), Settings()
-    for name in ("local", "external", "strategy", "draws", "completions", "learning_rate"):
+    for name in (
+        "local",
+        "external",
+        "strategy",
+        "publisher_sampling",
+        "completions",
+        "learning_rate",
+    ):
         assert getattr(mine, name) == getattr(node, name), name
     assert (mine.minibatches, mine.max_new_tokens) == (node.minibatches, node.max_new_tokens)

@@ -20,7 +20,7 @@ def test_our_arm_has_every_setting_of_make_node() -> None:
     node = job.node_settings(0)
     differing = {
         key
-        for key in (*TrainerSettings.__annotations__, "draws")
+        for key in (*TrainerSettings.__annotations__, "publisher_sampling")
         if getattr(node, key) != getattr(Settings(), key)
     }
     assert differing == {"device", "eval_every", "eval_per_family", "rounds", "seed"}
