@@ -200,8 +200,9 @@ def _base(arguments: argparse.Namespace, preset: Preset) -> dict[str, Any]:
     texts = [f"{key}={value}" for key, value in named.items() if value is not None]
     asked = _settings([*texts, *arguments.set])
     base = dict(preset.base)
-    if "model" not in asked and asked.get("tasks") in PLAYS:
-        asked["model"] = PLAYS[asked["tasks"]]
+    played = [PLAYS[one] for one in asked.get("tasks", ()) if one in PLAYS]
+    if played and "model" not in asked:
+        asked["model"] = played[0]
     model = asked.get("model", base["model"])
     if not is_small(base["model"]) or is_small(model):
         return base | asked

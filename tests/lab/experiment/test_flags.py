@@ -18,7 +18,7 @@ def test_each_preset_has_settings_that_exist(preset: str, size: list[str]) -> No
 
 def test_a_real_model_brings_its_own_defaults_and_flags_win() -> None:
     base = asked("--model", "org/name", "--tasks", "paper", "--set", "learning_rate=3e-6").base
-    assert (base["model"], base["tasks"], base["device"]) == ("org/name", "paper", "auto")
+    assert (base["model"], base["tasks"], base["device"]) == ("org/name", ["paper"], "auto")
     assert base["learning_rate"] == 3e-6
     assert base["max_new_tokens"] > 100
 
