@@ -95,7 +95,7 @@ class NodeComponents:
             manifest,
             Receivers(
                 keep=self.pool.keep_all,
-                on_equivocation=self._accuse,
+                on_equivocation=self._on_equivocation,
                 announcements=book.wanted,
                 observers=(book,),
             ),
@@ -158,7 +158,7 @@ class NodeComponents:
             settings=settings,
         )
 
-    async def _accuse(self, pair: Equivocation, second: bytes) -> None:
+    async def _on_equivocation(self, pair: Equivocation, second: bytes) -> None:
         """Withdraw the first of two batches of one number, once both are kept for their signer."""
         await self.exchange.show_to_signer(pair, second)
         await self.pool.withdraw(pair, second)
