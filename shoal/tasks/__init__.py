@@ -1,1 +1,1 @@
-"""`shoal tasks`: which families there are, how a new one is written, and what a model earns."""
+"""`shoal tasks`: lists task families, writes new ones, and measures models on them."""

@@ -1,4 +1,4 @@
-"""`shoal tasks`: which task families there are, and how each is asked and scored."""
+"""`shoal tasks`: the task families, and how each is prompted and scored."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from shoal_wire.types import FinishReason
 
 DESCRIPTION = """\
 List the task families of every preset, or show one, also of your own task file: a sample question
-as models are asked it, its answer, and what completions earn. With --model it shows the exact text
-that this model sees. `new` writes a task file for your data, `lint` shows whether it pays for right
-answers, `try` what a model earns.
+as a prompt, its answer, and the rewards of some completions. With --model it shows the exact prompt
+of this model. `new` writes a task file for your data, `lint` checks that it rewards right answers,
+and `try` measures a model on it.
 
   shoal tasks                                  every family, by preset
   shoal tasks show gcd_easy --model smollm2    one, as a model sees it
   shoal tasks data.toml                        that of your task file
   shoal tasks new data.jsonl                   a task file for your data
-  shoal tasks lint data.toml                   does it pay for right answers?
-  shoal tasks try data.toml --model smollm2    what a model earns with it
+  shoal tasks lint data.toml                   does it reward right answers?
+  shoal tasks try data.toml --model smollm2    rewards of a model on it
   shoal tasks frozen_lake --play               a game, played by you
   shoal tasks frozen_lake --play --model M     a game, played by a model
 
@@ -67,7 +67,7 @@ class Listed(NamedTuple):
 
 def main(argv: Sequence[str]) -> int:
     """Run `shoal tasks`; return the exit code."""
-    # `show` may stand before the family: what it is shown by is how it is asked.
+    # `show` may precede the family.
     shows = argv[:1] == ["show"]
     arguments = _parser().parse_args(argv[1:] if shows else argv)
     try:
@@ -78,9 +78,7 @@ def main(argv: Sequence[str]) -> int:
         of_model = {"--shots": arguments.shots is None, "--prompt": arguments.prompt == "auto"}
         for flag, is_left_out in of_model.items():
             if arguments.model is None and not is_left_out:
-                raise fail(
-                    "tasks", f"{flag} is of the text that a model sees; name it with --model"
-                )
+                raise fail("tasks", f"{flag} shapes the prompt of a model: give --model too")
         listed = [Listed(name, spec) for name, specs in PRESETS.items() for spec in specs]
         if arguments.family is None:
             view = {
@@ -112,7 +110,7 @@ def _play(spec: FamilySpec, arguments: argparse.Namespace) -> None:
         play(Terminal(), spec, arguments.seed)
         return
     if arguments.shots is not None:
-        raise fail("tasks", "--shots is of questions: a game has no worked examples")
+        raise fail("tasks", "--shots is for questions: a game has no worked examples")
     play_by_model(Terminal(), spec, arguments.seed, model=arguments.model, prompt=arguments.prompt)
 
 
@@ -136,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--play",
         action="store_true",
-        help="play it here, if it is a game; with --model the model plays",
+        help="play it, if it is a game; with --model the model plays",
     )
     parser.add_argument(
         "--model",
@@ -184,7 +182,7 @@ def _row(one: Listed) -> dict[str, Any]:
 
 
 def _sample(one: Listed, seed: int) -> dict[str, Any]:
-    """The family with a sample task and what some completions of it earn."""
+    """Return the family with a sample task and the rewards of some completions."""
     spec = one.spec
     tagged = spec.is_tagged
     task = coordinates(spec, seed)

@@ -1,4 +1,4 @@
-"""`shoal tasks lint FILE`: shows whether a task pays for right answers, before anybody trains."""
+"""`shoal tasks lint FILE`: checks that a task rewards right answers, before training."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from shoal_tasks.lint.report import Level, Report
 from shoal_tasks.task_file import examples_in, load_task_files
 
 DESCRIPTION = """\
-Show whether a task pays for right answers, before anybody trains on it. The right answer, in the
-forms in which rewards expect one, must earn more than an empty answer, a constant, a copy of the
+Check that a task rewards right answers, before any model trains on it. The right answer, in the
+forms that rewards expect, must score higher than an empty answer, a constant, a copy of the
 question, another row's answer and an instruction to the judge. Every score is repeated, and every
 game replayed.
 
@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def show(console: Terminal, file: str, report: Report) -> None:
-    """Print a report for people."""
+    """Print a report as text."""
     verdict = "sound" if report.is_sound else "not sound" if report.is_refused else "not shown"
     console.print(styled((visible_name(file), "bold"), f": {verdict}"), soft_wrap=True)
     if report.right is not None:
@@ -73,7 +73,7 @@ def show(console: Terminal, file: str, report: Report) -> None:
         told = f"{visible(report.floor_answer)}, on average: the floor"
         console.print(f"  {report.floor:5.2f}  {told}", soft_wrap=True)
     if report.seconds_per_score is not None:
-        ended = "" if report.is_complete else "; then the time ended"
+        ended = "" if report.is_complete else "; then the time limit ended it"
         console.print(
             f"{report.num_scores} scores on {report.num_rows} rows, each repeated: "
             f"{_time(report.seconds_per_score)} a score{ended}"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def play_by_model(
     console: Terminal, spec: FamilySpec, seed: int, *, model: str, prompt: str
 ) -> None:
-    """Show a game as it is played. Raises UsageExit: the model cannot be used, or it is no game."""
+    """Print a game while a model plays. Raises UsageExit: an unusable model, or not a game."""
     require_game(spec)
     with Terminal(stderr=True).status("loading the model"):
         policy = _policy(model, prompt)
@@ -52,7 +52,9 @@ def play_by_model(
             )
         )
         if not groups:
-            raise fail("tasks", f"{model} has no room for this game's first observation")
+            raise fail(
+                "tasks", f"{model} has too short a context for this game's first observation"
+            )
         (answer,) = groups[0].answers
         messages = split_messages(answer.text)
         shown.said(messages)
@@ -61,7 +63,7 @@ def play_by_model(
 
 
 class _Shown:
-    """Prints each turn when the environment is asked for its answer."""
+    """Prints each turn when the environment is called."""
 
     def __init__(self, console: Terminal, play: Any) -> None:
         self._console = console

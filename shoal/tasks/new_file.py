@@ -1,4 +1,4 @@
-"""`shoal tasks new DATA`: a task file for somebody's data, written by looking at it."""
+"""`shoal tasks new DATA`: writes a task file for your data."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ from shoal_tasks.suggest import NamedColumns, NoSuggestionError, suggest
 from shoal_tasks.task_file import examples_in, load_task_file
 
 DESCRIPTION = """\
-Write a task file for data of your own, by looking at it: which columns hold
-question, choices and answer, what stands before the answer, and how answers are
-compared. It shows the first question as a model will see it, names each column
-that it does not use, and tries whether the task pays for right answers, as the
-start of `shoal tasks lint` does.
+Write a task file for your data. It detects which columns hold question, choices
+and answer, what precedes the answer, and how answers are compared. It shows the
+first prompt, names each column that it does not use, and checks that the task
+rewards right answers, as the start of `shoal tasks lint` does.
 
   shoal tasks new train.jsonl               writes train.toml, here
   shoal tasks new hf:openai/gsm8k/main      a data set of a hub (extra `data`)
@@ -53,7 +52,7 @@ _NO_MATHS: Final = (
     "numbers are compared by value"
 )
 _ASKED_ABOUT: Final = 8
-"""Columns that are asked about in a terminal: of more, the rest is only named."""
+"""Unused columns that a terminal prompts for; further ones are only named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +63,7 @@ class TaskFileKeys:
     unused: Mapping[str, str] = field(default_factory=dict)
     """Columns that no key names, with an example."""
     notes: tuple[str, ...] = ()
-    """Sentences about choices that the author should know."""
+    """Notes for the author about decisions."""
     is_of_taskset: bool = False
     """True if rows and reward were written beside the task file."""
 
@@ -86,7 +85,7 @@ def main(argv: Sequence[str]) -> int:
     except (KeyboardInterrupt, BrokenPipeError):
         return EXIT_OK
     if report.is_refused:
-        # The file stays: what is wrong is mended in it.
+        # The file stays, so that its author can fix it.
         why = f"{path} is written, and has to be changed: {report.sentence}"
         return fail("tasks new", why, EXIT_FAILED).code
     if arguments.json:

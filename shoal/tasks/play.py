@@ -18,7 +18,7 @@ from shoal_tasks.worker.sync import SyncTaskWorker
 
 
 def play(console: Terminal, spec: FamilySpec, seed: int) -> None:
-    """Show what the environment says, and read a message a line until the game is over."""
+    """Print the environment's messages, and read one message per line until the game ends."""
     require_game(spec)
     task = coordinates(spec, seed)
     messages: list[str] = []
@@ -42,7 +42,7 @@ def play(console: Terminal, spec: FamilySpec, seed: int) -> None:
 
 
 def asked_flags(parser: argparse.ArgumentParser, *, shots: str) -> None:
-    """Add the flags that say how a model is asked; `shots` is what help says of `--shots`."""
+    """Add the flags of a model's prompt; `shots` is the help of `--shots`."""
     parser.add_argument(
         "--prompt",
         choices=("auto", "chat", "plain"),
@@ -54,9 +54,9 @@ def asked_flags(parser: argparse.ArgumentParser, *, shots: str) -> None:
 
 
 def require_game(spec: FamilySpec) -> None:
-    """Raise UsageExit for a family that does not answer back."""
+    """Raise UsageExit for a family that is not a game."""
     if not spec.is_environment:
-        raise fail("tasks", f"{spec.name!r} does not answer back; --play needs an environment")
+        raise fail("tasks", f"{spec.name!r} is not a game; --play needs an environment")
 
 
 def short(text: str) -> str:
@@ -65,7 +65,7 @@ def short(text: str) -> str:
 
 
 def end_line(console: Terminal, num_messages: int, reward: float, *, is_over: bool) -> None:
-    """Say how a game ended and what it earned."""
+    """Print how a game ended, and its reward."""
     turns = f"{num_messages} turn{'' if num_messages == 1 else 's'}"
     ended = f"is over after {turns}" if is_over else f"ends unfinished after {turns}"
     console.print()

@@ -1,4 +1,4 @@
-"""`shoal tasks try FILE --model M`: what a model earns with a task file, before anybody trains.
+"""`shoal tasks try FILE --model M`: measures a model on a task file, before training.
 
 Answers some of the family's training rows and shows each answer with its reward. Whether there is
 anything to learn shows in *signal*: only questions whose answers earn different rewards train.
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from shoal_policy.rollouts import OwnGroup
 
 DESCRIPTION = """\
-Let a model answer some rows of a task file, and show what it says and earns. Nothing is trained and
-nothing shared. Where all answers to a question earn alike, nothing can be learnt from it.
+Let a model answer some rows of a task file, and show its answers and rewards. Nothing is trained or
+shared. A question whose answers all have the same reward gives no training signal.
 
   shoal tasks try gsm8k.toml --model smollm2
   shoal tasks try gsm8k.toml --model smollm2 --rows 5 --max-new-tokens 200

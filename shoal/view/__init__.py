@@ -1,1 +1,1 @@
-"""One node as people see it: the model behind the terminal, the page, metrics and health."""
+"""The view model of a node, behind terminal, page, metrics and health checks."""

@@ -1,7 +1,7 @@
-"""Asks a node for what is shown of it, over its socket and from its folder. Blocks.
+"""Requests the views of a node over its socket, and reads its folder. Blocks.
 
 FolderFollower.now() ─▶ views, once ─┬─▶ LatestAnswers
-    doctor, beside them ─────────────┘   (it takes seconds: of it there is the latest)
+    doctor, concurrently ────────────┘   (it takes seconds, so its latest answer is used)
 metrics.jsonl: what is new in it
 """
 
@@ -32,7 +32,7 @@ from shoal_p2p.data_dir import LAST_STATUS_FILE, why_silent
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, left_in
 
 SELDOM_S: Final = 5.0
-"""Interval between two looks at what costs more, or at what nobody sees, in seconds; a guess."""
+"""Seconds between requests of expensive views, or while no page is open; a guess."""
 _ASKED: Final[Mapping[str, Mapping[str, Any]]] = {
     "status": {},
     "peers": {},
@@ -42,12 +42,12 @@ _ASKED: Final[Mapping[str, Mapping[str, Any]]] = {
     "refusals": {},
     "rollouts": {"limit": 50, "questions": False, "texts": False},
 }
-"""The views that are asked for each time, with their options."""
+"""The views that are requested each time, with their options."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatestAnswers:
-    """The latest answer of each view; None where there is none, of a node that is down the last."""
+    """The latest answer of each view, or None. For a node that is down, its last answers."""
 
     status: Status | None = None
     peers: Peers | None = None
@@ -60,26 +60,26 @@ class LatestAnswers:
     down_since_unix: float | None = None
     """Time since when it does not answer; None while it does, 0 if it was never seen."""
     silent: str = ""
-    """The reason why it does not answer although its process is there; else empty."""
+    """Why it does not answer although its process runs; otherwise empty."""
     run: RunFile = field(default_factory=RunFile)
 
 
 class FolderFollower:
-    """The answers of one folder's node, from its first one over its end to its return."""
+    """Follows the node of one folder, across its stops and restarts."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
         self._client = inspector(data_dir)
         self._known: dict[str, Any] = {}
         self._missing: set[str] = set()
-        """Views that this peer has not."""
+        """Views that this peer does not have."""
         self._down_since: float | None = None
         self._doctor = _Doctor(data_dir)
         self._run = RunReader(data_dir / METRICS_FILE)
         self._run_lock = threading.Lock()
 
     def now(self) -> LatestAnswers:
-        """Return the latest of everything; of a node that is down what it answered last."""
+        """Return the latest answers; for a node that is down, its last ones."""
         try:
             self._ask_all()
             self._doctor.look(anew=self._down_since is not None)
@@ -101,7 +101,7 @@ class FolderFollower:
 
     @property
     def rows(self) -> int:
-        """Grows with the run's curves: a reader asks for them anew when it has."""
+        """Counter of changes to the run's curves; a reader requests them again when it grows."""
         return self._run.version
 
     def curves(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class FolderFollower:
 
 
 class _Doctor:
-    """Asks doctor, one at a time, and never waits for its answer."""
+    """Requests doctor, one request at a time, without waiting for the answer."""
 
     def __init__(self, data_dir: Path) -> None:
         self._client = inspector(data_dir)
@@ -156,7 +156,7 @@ class _Doctor:
         """Take the answer that has come, and ask again if it is time to; `anew`, forget all."""
         if anew:
             self.close()
-        with suppress(NodeUnavailable, NodeRefused, ValueError):  # the other connection says so
+        with suppress(NodeUnavailable, NodeRefused, ValueError):  # the other connection reports it
             ticket = self._ticket
             if ticket is not None and self._client.answered(ticket):
                 self._ticket = None
@@ -169,25 +169,25 @@ class _Doctor:
                 self._ticket = self._client.send(m.Inspect(view="doctor", options_json=within))
 
     def close(self) -> None:
-        """Forget what was asked and answered, and close the connection."""
+        """Drop pending requests and answers, and close the connection."""
         self._client.close()
         self._ticket, self._asked, self.latest = None, float("-inf"), None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastState:
-    """Data that a node left in its folder when it ended."""
+    """Data in the folder of a node that has stopped."""
 
     since_unix: float
-    """Time of what it wrote last; 0 if there never was a node."""
+    """Time of its last write; 0 if there never was a node."""
     status: dict[str, Any] | None
-    """None of a node that was killed, or of an earlier end."""
+    """None for a node that was killed, or if it is older than the last run."""
     ledger: Ledger | None
     """State when it trained last."""
 
 
 def left_behind(data_dir: Path) -> LastState:
-    """Return what is left in a folder."""
+    """Return the last state in a folder."""
     status = None
     try:
         last = json.loads(read_at_most(data_dir / LAST_STATUS_FILE, SMALL_FILE_BYTES))
@@ -210,5 +210,5 @@ def _written(path: Path) -> float:
 
 
 def inspector(data_dir: Path, timeout_s: float = REPLY_S) -> NodeClient:
-    """Return a client that asks the node of a folder for views."""
+    """Return a client for the views of a folder's node."""
     return NodeClient(data_dir / SOCKET_NAME, role=m.Role.INSPECTOR, timeout_seconds=timeout_s)

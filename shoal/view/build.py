@@ -1,4 +1,4 @@
-"""Builds what is shown of a node from its answers. No I/O of its own.
+"""Builds the view model of a node from its answers. No I/O of its own.
 
 answers ─▶ right · learning · publishers · worth · said · refused · now ─▶ `ShownPeer`
 """
@@ -25,7 +25,7 @@ from shoal_p2p.rollouts.network_shares import MAX_TOLD_APART
 def build(
     answers: LatestAnswers, *, data_dir: str, at_unix: float, program: str = "shoal"
 ) -> ShownPeer:
-    """Return what is shown of the node in `data_dir`.
+    """Return the view model of the node in `data_dir`.
 
     `program` is what starts shoal here, for commands to copy.
     """
@@ -60,7 +60,7 @@ def build(
 
 
 def _learning(answers: LatestAnswers) -> LearningShown:
-    """Return the second block; without a trainer one that says nothing."""
+    """Return the second block; an empty one without a trainer."""
     status, run = answers.status or Status(), answers.run
     trainer = status.trainer or TrainerView()
     learning = trainer.learning or Learning()
@@ -89,7 +89,7 @@ def _learning(answers: LatestAnswers) -> LearningShown:
 
 
 def _now(answers: LatestAnswers, kind: Kind, data_dir: str, program: str) -> tuple[NextStep, ...]:
-    """Commands that show more, or do something, for this peer."""
+    """Return the commands that are useful next for this peer."""
     where = f"--data-dir {shlex.quote(data_dir)}"
     if answers.down_since_unix is not None:
         left = {

@@ -1,4 +1,4 @@
-"""The line with which others join, from what a peer says of its addresses. Pure."""
+"""The invitation to a peer's swarm, from the addresses that it reports. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _MAX_PRIVATE: Final = MAX_ADDRESSES // 4  # two networks of one machine; a guess
 
 
 def chosen(ways: Sequence[JoinAddress]) -> list[JoinAddress]:
-    """Return the few addresses that go into an invitation, the best first.
+    """Return the addresses for an invitation, best first.
 
-    Loopback leads others nowhere: it is named where nothing else is known. Bootstraps and relays
-    have the room that is left, each by one address first: some may be away.
+    Loopback addresses are included only if no other is known. Bootstraps and relays fill the
+    remaining space, first with one address each, since some may be down.
     """
     far = [way for way in ways if way.scope != "loopback"] or list(ways)
     own = [way for way in far if way.via == "self"]
@@ -53,7 +53,7 @@ def encoded(answer: Doctor, ways: Sequence[JoinAddress], swarm_key: bytes | None
 
 
 def line_of(answer: Doctor) -> str:
-    """Return the line without a private swarm's key; empty where none can be made."""
+    """Return the invitation without a private swarm's key; empty if there is no address."""
     ways = chosen(answer.facts.addresses)
     try:
         return encoded(answer, ways) if ways else ""

@@ -1,9 +1,9 @@
-"""One peer as page and `watch` show it: asked by one thread, for all who look.
+"""The live view of one peer: one thread requests it for all viewers.
 
-    each second while somebody looks, else each five ─▶ `FolderFollower` ─▶ `ShownPeer`, curves
+    every second while it is viewed, otherwise every five ─▶ `FolderFollower` ─▶ `ShownPeer`, curves
 
-What it costs the peer does not depend on how many look. A peer that is down keeps what it showed
-last, and says since when.
+The cost to the peer does not depend on the number of viewers. For a peer that is down, the last
+view is kept, with the time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _AT_WORK: Final = ("training", "connected", "generating", "finished", "disabled"
 
 
 class LivePeer:
-    """Asks one peer, and keeps what it showed last."""
+    """Requests the view of one peer, and keeps the latest."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class LivePeer:
         program: str,
         is_looked_at: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Ask nothing yet."""
+        """Prepare; `start` begins the requests."""
         self.name = name
         self.folder = folder
         self._program = program
@@ -48,15 +48,15 @@ class LivePeer:
         self._opening = threading.Lock()
         self._opener = inspector(folder)
         self.known: tuple[ShownPeer, LatestAnswers] | None = None
-        """Its latest view, and the answers behind that; None before the first."""
+        """Its latest view with the underlying answers; None before the first."""
         self._ended = threading.Event()
         self.shown: dict[str, Any] = {}
         """The peer as JSON; empty before the first answer."""
         self.answered_at = -float("inf")
-        """Time when it answered last, by the monotonic clock."""
+        """Monotonic time of its last answer."""
 
     def start(self) -> None:
-        """Ask from now on, in a thread that ends with the process, or with `end`."""
+        """Start a thread that requests views until the process ends, or `end` is called."""
         threading.Thread(target=self._run, daemon=True, name=self.name).start()
 
     def end(self) -> None:
@@ -70,7 +70,7 @@ class LivePeer:
         self.asking.close()
 
     def turn(self) -> tuple[ShownPeer, LatestAnswers]:
-        """Ask once; return what is `known` then."""
+        """Request once; return `known` afterwards."""
         answers, now = self.asking.now(), time.time()
         shown = build(answers, data_dir=str(self.folder), at_unix=now, program=self._program)
         self.known = (shown, answers)
@@ -80,10 +80,10 @@ class LivePeer:
         return self.known
 
     def group(self, group_id: str) -> Any:
-        """Return a group whole, as JSON: as it is now, else as it was when it was opened.
+        """Return a group with its texts, as JSON: as it is now, or as it was when it was opened.
 
-        None where it is not known any more. One question at a time is made again by the peer, whose
-        task worker it costs.
+        None if it is no longer known. The peer generates one question at a time again, which
+        costs its task worker time.
         """
         with self._opening, suppress(NodeUnavailable, NodeRefused, ValueError):
             answer = self._opener.inspect("rollouts", group=group_id)
@@ -94,7 +94,7 @@ class LivePeer:
     def health(self, *, at_work: bool = False) -> tuple[bool, str]:
         """Return whether it answers, and the reason; with `at_work` whether its trainer works, too.
 
-        A fault that no restart repairs is no illness.
+        A fault that no restart repairs does not count.
         """
         if self.known is None:
             return False, "not asked yet"

@@ -18,14 +18,14 @@ def ci95_halfwidth(values: Sequence[float]) -> float | None:
 def within_of_share(share: float, num: int) -> float | None:
     """Return half the 95 % interval of a share of `num` questions (Agresti and Coull).
 
-    None where it is not known of how many.
+    None if the number is unknown.
     """
     bounds = interval_of_share(share, num)
     return None if bounds is None else (bounds[1] - bounds[0]) / 2
 
 
 def interval_of_share(share: float, num: int) -> tuple[float, float] | None:
-    """Return the 95 % interval itself; None where it is not known of how many."""
+    """Return the 95 % interval itself; None if the number of questions is unknown."""
     if num < 1:
         return None
     middle = (share * num + 2) / (num + 4)
@@ -41,7 +41,7 @@ def is_it_learning(
     held_out: Sequence[float] = (),
     num_held_out: int = 0,
 ) -> str:
-    """Answer by a run's first and latest own rewards, else by its held-out questions.
+    """Answer from a run's first and latest local rewards, otherwise from its held-out questions.
 
     `held_out` are the shares of the evaluations, each of `num_held_out` questions. Empty before
     there are two sets of rewards.

@@ -1,4 +1,4 @@
-"""`/metrics`: a node's answers as Prometheus reads them. No I/O of its own.
+"""`/metrics`: a node's answers in Prometheus' text format. No I/O of its own.
 
     fields of answers that name a metric ──walk──▶ METRICS ──values of this node──▶ text
 

@@ -1,9 +1,9 @@
-"""The facts shown of a node: page, `watch` and `--json` show the same from here. Pure.
+"""The view model of a node, shared by the page, `watch` and `--json`. Pure.
 
     debug views, metrics.jsonl ──build──▶ Shown ──▶ page · `shoal watch` · `--json`
 
-Every number was measured by the node itself. What a view answers in one piece stands here as it
-came; what is put together from several has a type of its own. All text has been made visible.
+Parts that one debug view answers are used unchanged; parts combined from several have types of
+their own. Control characters in all text are escaped.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LearningShown:
     """Is it learning?"""
 
     state: str
-    """early, ok, warn or bad; empty where no trainer has said anything."""
+    """early, ok, warn or bad; empty before the trainer reports."""
     message: str
     round: int
     reward_local: float | None
@@ -60,7 +60,7 @@ class LearningShown:
     held_out_ci95: float | None = None
     """Half of the 95 % interval of `held_out`."""
     held_out_items: int = 0
-    """Questions that `held_out` is a share of; 0 where that is not known."""
+    """Number of questions behind `held_out`; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,20 +77,20 @@ class PublisherShown:
     latency_ms: float | None
     reputation: Standing
     received: int
-    """Groups of it that came into the buffer since the start; of the node itself, published."""
+    """Its groups stored in the buffer since the start; for this node, groups published."""
     sampled: int
     groups_trained: int
     """Groups trained on with an advantage, over the run."""
     signal: float
     """Sum of |advantage| over them."""
     reward: float | None
-    """Mean of what was verified, by this node's own verifier."""
+    """Mean reward by this node's own verifier."""
     banned_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """One row of "Is it worth it?": a name and its value, as both faces show them."""
+    """A row of "Is it worth it?": name and value, as page and `watch` show them."""
 
     name: str
     value: str
@@ -98,11 +98,11 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benefit:
-    """Is it worth it? What came from others, and what it costs."""
+    """Is it worth it? Benefit from other nodes, and cost."""
 
     message: str
     last_hour: LastHour
-    """Recent sums; of a node that is down, those before it trained last."""
+    """Recent sums; for a node that is down, those at its last training."""
     gains: tuple[Fact, ...]
     costs: tuple[Fact, ...]
     """Cost up to its last answer."""
@@ -132,12 +132,12 @@ class ShownPeer(Versioned):
     publishers: tuple[PublisherShown, ...]
     benefit: Benefit
     rollouts: tuple[Rollout, ...]
-    """The newest first, without texts: those come from the `rollouts` view."""
+    """Newest first, without texts, which the `rollouts` view has."""
     refused: Refusals = field(default_factory=Refusals)
     next_steps: tuple[NextStep, ...] = ()
     join_addresses: tuple[str, ...] = ()
-    """Addresses at which a bootstrap or judge is met, the best first."""
+    """Join addresses of a bootstrap or judge, best first."""
     invitation: str = ""
-    """The line with which others join; empty where the peer has no address."""
+    """Invitation to the swarm; empty if the peer has no address."""
     connections: tuple[Connection, ...] = ()
-    """The connections of a peer that does not learn."""
+    """Connections of a bootstrap or judge."""

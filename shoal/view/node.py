@@ -1,4 +1,4 @@
-"""The node that is looked into, behind its socket."""
+"""A node that commands inspect through its socket."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shoal_settings.exits import EXIT_NO_NODE, fail
 Answer = dict[str, Any]
 """A node's answer: JSON values."""
 Tell = Callable[[str], None]
-"""Tells people of something on the way; programs hear answers only."""
+"""Prints progress for people; nothing is printed with --json."""
 
 
 COMMANDS: Final = ("status", "doctor")
@@ -34,10 +34,10 @@ def words_of(view: str, *more: str) -> list[str]:
 
 
 class RunningNode:
-    """The node in a folder; connected to when it is first asked something."""
+    """The node of a folder; connects on the first request."""
 
     def __init__(self, data_dir: Path, command: str = "debug") -> None:
-        """`command` is the one whose errors say that nobody is there."""
+        """`command` is named in errors."""
         self.data_dir = data_dir
         self._command = command
         self._client = inspector(data_dir)
@@ -53,19 +53,19 @@ class RunningNode:
         return self._client.inspect(view, **options)
 
     def ask_if_there(self, view: str) -> Answer | None:
-        """Return the answer for a view without options; None where nobody answers that."""
+        """Return the answer for a view without options; None if no node answers."""
         try:
             return self.ask(view) if self._client.ensure() else None
         except (NodeRefused, NodeUnavailable):
             return None
 
     def order(self, action: m.ControlAction, peer_id: str) -> None:
-        """Give an order about a peer; raises as `ask`."""
+        """Request an action on a peer; raises as `ask`."""
         self._connect()
         self._client.call(m.Control(action=action, peer_id=peer_id), m.Ok)
 
     def left(self, view: str, tell: Tell) -> Answer:
-        """Return the status, or the ledger, that a node left here when it ended.
+        """Return the last status, or the last ledger, of a node that has stopped.
 
         Raises:
             UsageExit: none has.

@@ -1,4 +1,4 @@
-"""Builds "From whom?": the peers that answer or could, the node first. No I/O of its own."""
+"""Builds the table of publishers, this node first. No I/O of its own."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from shoal_p2p.rollouts.network_shares import MAX_TOLD_APART
 
 _PEER_ID: Final = re.compile(r"\b12D3KooW[1-9A-HJ-NP-Za-km-z]{44}\b")
 DOUBTED_WEIGHT: Final = 0.5
-"""Below this factor on its groups' chance of being drawn a peer is doubted."""
+"""Sampling weight below which a peer is shown as doubted."""
 DOUBTED_SCORE: Final = -1.0
-"""Below these points, too: one offence that is forgotten within minutes is no doubt."""
+"""Score below which it is, too; one small offence decays within minutes."""
 
 
 def short(peer_id: str) -> str:
@@ -26,18 +26,18 @@ def short(peer_id: str) -> str:
 
 
 def with_short_ids(text: str) -> str:
-    """Return a sentence with the ends of the peer ids in it, by which commands find them, too."""
+    """Return a sentence with its peer ids shortened to their last characters."""
     return _PEER_ID.sub(lambda found: f"…{short(found[0])}", text)
 
 
 def me_of(answers: LatestAnswers) -> str:
-    """Return the node's own id; of one that was killed its ledger may be all that says it."""
+    """Return the node's own id, from its status or else from its ledger."""
     own = (row.peer_id for row in (answers.ledger or Ledger()).publishers if row.is_local)
     return (answers.status or Status()).peer_id or next(own, "")
 
 
 def publishers_of(answers: LatestAnswers) -> tuple[PublisherShown, ...]:
-    """Return the table: oneself, then by what was learnt, then by what came."""
+    """Return the table: this node, then by groups trained on, then by groups received."""
     me = me_of(answers)
     peers = {one.peer_id: one for one in (answers.peers or Peers()).peers}
     scores = {one.peer_id: one for one in (answers.scores or Scores()).scores}

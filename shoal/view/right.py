@@ -1,4 +1,4 @@
-"""Am I all right? One sentence, from doctor's findings and what the trainer does.
+"""Am I all right? One sentence, from doctor's findings and the trainer's phase.
 
 No I/O of its own.
 """
@@ -32,12 +32,12 @@ def right_of(answers: LatestAnswers, *, at_unix: float, kind: Kind) -> NodeHealt
     if answers.down_since_unix is not None:
         return _down(answers, at_unix, trainer)
     findings = () if answers.doctor is None else answers.doctor.findings
-    if not findings:  # before doctor has answered once, what the status has to say
+    if not findings:  # before the first answer of doctor, from the status
         seen = Seen(status=status, facts=Facts(trainer_error=trainer.last_error or ""))
         findings = (*learning.trainer(seen), *learning.learning(seen))
     worst = max(findings, key=lambda one: GRAVITY.index(one.state), default=Finding(state="ok"))
     says = _activity(answers, kind)
-    if worst.state != "ok" and worst.check != "peers":  # the activity names those connected
+    if worst.state != "ok" and worst.check != "peers":  # the activity counts connected peers
         says = f"{says}. {worst.check}: {worst.message}"
     return NodeHealth(
         state=worst.state,
@@ -69,7 +69,7 @@ def _down(answers: LatestAnswers, at_unix: float, trainer: TrainerView) -> NodeH
 
 
 def _activity(answers: LatestAnswers, kind: Kind) -> str:
-    """Say what it is at: ``Learning with 3 others``."""
+    """Return the activity, such as ``Learning with 3 others``."""
     status = answers.status or Status()
     connected = f"{status.peers} connected" if status.peers else "nobody connected"
     if kind != "node":
@@ -84,7 +84,7 @@ def _activity(answers: LatestAnswers, kind: Kind) -> str:
 
 
 def _num_others(answers: LatestAnswers) -> int:
-    """Count the connected peers that answered anything: a bootstrap does not."""
+    """Count the connected peers that publish: a bootstrap does not."""
     connected = {one.peer_id for one in (answers.peers or Peers()).peers}
     rows = (answers.buffer or Buffer()).publishers
     return len(connected & {one.peer_id for one in rows if one.received and not one.is_local})

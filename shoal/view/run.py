@@ -1,10 +1,10 @@
-"""A run as its `metrics.jsonl` has it: how it began, how it stands, and its curves. Blocks.
+"""A run, read from its `metrics.jsonl`: first and latest values, and curves. Blocks.
 
     metrics.jsonl ──new whole lines──▶ columns ─┬─▶ `RunFile`
                                                 └─every n-th round─▶ ≤ 2,000 points
 
-The file is the trainer's, which bounds it: it may be cut, thinned or replaced at any time, and is
-read anew then.
+The trainer writes the file and limits its size. It may be cut, thinned or replaced at any time, and
+is then read from its start.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class RunFile:
 
 
 def events(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield the objects among some lines; what another program has written there is left out."""
+    """Yield the objects in some lines; other content is skipped."""
     for line in lines:
         try:
             event = json.loads(line)
@@ -65,7 +65,7 @@ def events(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 class RunReader:
-    """Reads one run's file as it grows. Its methods block: for one thread at a time."""
+    """Follows the file of one run. Its methods block; one thread at a time may call them."""
 
     def __init__(self, path: Path) -> None:
         """Read nothing yet."""
@@ -104,7 +104,7 @@ class RunReader:
                 self._clear()
 
     def _follow(self, found: os.stat_result) -> None:
-        """Start over where the file is another one, or shorter than what was read of it."""
+        """Start over if the file was replaced, or is shorter than the position."""
         which = (found.st_dev, found.st_ino)
         if which != self._file or found.st_size < self._offset:
             self._file, self.version = which, self.version + 1

@@ -1,4 +1,4 @@
-"""Is it worth it? What came from others, beside what it costs. No I/O of its own."""
+"""Is it worth it? Benefit from other nodes, and cost. No I/O of its own."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _says(answers: LatestAnswers, status: Status) -> str:
     if not is_down:
         return "Too early to say: nothing of others was trained on yet"
     if answers.ledger is None:
-        return "What it learnt from others is not on record here"
+        return "This folder has no record of training on external groups"
     return "Nothing of others was trained on before it stopped"
 
 

@@ -1,6 +1,6 @@
-"""The seven answers of `shoal watch`, a line each, the weightiest first. No I/O of its own.
+"""The seven answers of `shoal watch`, most important lines first. No I/O of its own.
 
-All text of others comes out of the view model, where it has been made visible.
+Text from peers comes from the view model, where control characters are escaped.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ COLOURS: Final = {
     "banned": "red",
     "blocked": "red",
 }
-"""Beside the word itself: nobody has to see colours."""
+"""Colours of states. The word is always printed too."""
 _WIDE: Final = 56
-"""Columns from which tables have all of theirs."""
+"""Terminal width from which tables have all their columns."""
 
 
 def _row(*parts: Part) -> Text:
-    """A line that is cut, not broken."""
+    """Return a line that is cut at the width, not wrapped."""
     line = styled(*parts)
     line.no_wrap = True
     return line
@@ -82,7 +82,7 @@ def learning(shown: ShownPeer, _room: int) -> Iterator[Text]:
 
 
 def publishers(shown: ShownPeer, room: int) -> Iterator[Text]:
-    """Show publishers; for a peer that does not learn, who is here and where it is met."""
+    """Show publishers; for a bootstrap or judge, connected peers and join addresses."""
     if shown.kind != "node" and (shown.connections or shown.join_addresses):
         yield from _here(shown)
         return
@@ -100,7 +100,7 @@ def publishers(shown: ShownPeer, room: int) -> Iterator[Text]:
 
 
 def _columns(name: str, figures: Sequence[str], wide: bool) -> str:
-    """Return a row but for its last column; a narrow one has two figures."""
+    """Return a row without its last column; a narrow one has two numbers."""
     shown = "".join(f" {one:>6}" for one in figures[: 3 if wide else 2])
     return f"{name:<11}{shown}{'  ' if wide else ' '}"
 
@@ -132,7 +132,7 @@ def worth(shown: ShownPeer, _room: int) -> Iterator[Text]:
 
 
 def said(shown: ShownPeer, _room: int) -> Iterator[Text]:
-    """Show answers; those that the trainer has looked at first, since the rest has no reward."""
+    """Show answers, scored ones first."""
     if not shown.rollouts:
         ended = "the list ends with the node; shoal export data writes what is on disk"
         yield styled((ended if shown.health.state == "down" else "nothing yet", "dim"))

@@ -1,4 +1,4 @@
-"""`shoal watch`: a node's seven questions in a terminal, live.
+"""`shoal watch`: a live view of a node in a terminal.
 
 LivePeer (a thread: a node may be slow) ─ latest `ShownPeer` ─▶ frame ─▶ rich.Live
 q, Ctrl-C, SIGTERM, the terminal's end ─▶ the screen is as it was before
@@ -31,9 +31,9 @@ from shoal_settings.exits import EXIT_NO_NODE, EXIT_OK
 from shoal_settings.parser import Parser, data_dir_flag
 
 DESCRIPTION = """\
-Show what a running node, bootstrap peer or judge does, live in this terminal: is it all right,
-is it learning, from whom, is it worth it, what was said, what was refused, what now. q or Ctrl-C
-ends it; the node goes on. While the node is away its last numbers stay, and it is found again.
+Show a running node, bootstrap peer or judge live in this terminal: health, progress, publishers,
+benefit and cost, answers, refusals and next steps. q or Ctrl-C ends the view, not the node. While
+the node is down, its last numbers stay, and the view reconnects.
 
   shoal watch                          the node that runs here
   shoal watch --data-dir .shoal/node
@@ -42,7 +42,7 @@ Without a terminal to write to and read keys from it prints one frame and ends; 
 object, with schema_version.
 Exit codes: 0 ok, 2 usage, 3 no node there (of one frame)."""
 
-DRAW_SECONDS = 0.25  # a key is heard so soon; a guess
+DRAW_SECONDS = 0.25  # delay of a key press; a guess
 
 
 def main(argv: Sequence[str]) -> int:
@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _once(console: Terminal, peer: LivePeer, *, as_json: bool) -> int:
-    """Show one frame: once doctor has answered too, or for as long as that may take."""
+    """Print one frame, after doctor has answered or its deadline has passed."""
     deadline = time.monotonic() + REPLY_S
     shown, answers = peer.turn()
     while answers.down_since_unix is None and not answers.doctor and time.monotonic() < deadline:
@@ -80,15 +80,15 @@ def _live(console: Terminal, peer: LivePeer) -> int:
     signal.signal(signal.SIGTSTP, lambda *_: pause.set())
     peer.start()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with contextlib.suppress(NoReader):  # the terminal was gone before a key was waited for
+    with contextlib.suppress(NoReader):  # the terminal was closed before the first key
         while _shown_until_left(console, peer, pause):
             pause.clear()
-            os.kill(os.getpid(), signal.SIGSTOP)  # the terminal is the shell's until `fg`
+            os.kill(os.getpid(), signal.SIGSTOP)  # the shell has the terminal until `fg`
     return EXIT_OK
 
 
 def _shown_until_left(console: Terminal, peer: LivePeer, pause: threading.Event) -> bool:
-    """Show it until a key ends it, or until Ctrl-Z: True if it is to be gone on with."""
+    """Show it until a key ends it, or until Ctrl-Z; return whether to continue afterwards."""
     with (
         Keys(sys.stdin) as keys,
         Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live,
@@ -106,7 +106,7 @@ def _shown_until_left(console: Terminal, peer: LivePeer, pause: threading.Event)
 
 def _foot(age_s: float) -> str:
     old = f"it has not answered for {age_s:.0f} s. " if age_s >= SHORT_DEADLINE_S else ""
-    return f"{old}q or Ctrl-C ends this; the node goes on"
+    return f"{old}q or Ctrl-C ends this view, not the node"
 
 
 def _parser() -> Parser:

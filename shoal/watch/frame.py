@@ -1,9 +1,9 @@
-"""One screen of `shoal watch`: seven questions and their answers, as many lines as there is room.
+"""One screen of `shoal watch`: seven questions and their answers, cut to the height.
 
-    Shown ─▶ title, a block a question ─▶ lines shared out ─▶ exactly as wide and high as asked
+    Shown ─▶ title, a block a question ─▶ lines distributed ─▶ exactly the requested size
 
-No I/O of its own. In a wide terminal a question stands in full before its answer, in a narrow one
-as a word.
+No I/O of its own. A wide terminal shows each question in full before its answer, a narrow one a
+keyword.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shoal_base.terminal import Terminal, styled
 from shoal_ipc.answers.words import duration
 
 FULL_COLUMNS: Final = 72
-"""Width in columns from which questions stand in full."""
+"""Width in columns from which questions are shown in full."""
 _SPACE: Final = 2
 _WRAPPER: Final = Terminal(file=None, force_terminal=False, width=80)
 _QUESTIONS: Final = (
@@ -34,15 +34,15 @@ _QUESTIONS: Final = (
     ("What was refused?", "refused", blocks.refused),
     ("What now?", "now", blocks.now),
 )
-"""Each with the word for it where there is little room, and with what answers it."""
+"""The questions, each with its keyword for narrow terminals and its block."""
 _ORDER: Final = (0, 2, 1, 2, 0, 3, 2, 4, 2, 5, 4, 3, 6, 4, 6)
-"""Order in which answers get the next line, round and round."""
+"""Order in which answers get the next line, cyclically."""
 
 
 def frame(shown: ShownPeer, *, width: int, height: int | None, foot: str = "") -> Text:
-    """Return a screen of at most `height` lines; None is as many as there are, none of them broken.
+    """Return a screen of at most `height` lines; None prints all lines, unwrapped.
 
-    `foot` is the last line, which people need to get away.
+    `foot` is the last line: how to quit.
     """
     width = max(10, width)
     asked = [asks if width >= FULL_COLUMNS else word for asks, word, _ in _QUESTIONS]
@@ -64,7 +64,7 @@ def frame(shown: ShownPeer, *, width: int, height: int | None, foot: str = "") -
 
 
 def _shares(found: Sequence[Sequence[Text]], room: int | None) -> list[int]:
-    """Share the lines out: one to each answer in turn, more to those that have more to say."""
+    """Distribute the lines: one to each answer in turn, while it has more."""
     wanted, shares = [len(answer) for answer in found], [0] * len(found)
     left = sum(wanted) if room is None else min(room, sum(wanted))
     for index in chain(range(len(found)), cycle(_ORDER)):
@@ -89,7 +89,7 @@ def _title(shown: ShownPeer, width: int) -> Text:
 
 
 def _wrapped(lines: Iterator[Text], room: int) -> Iterator[Text]:
-    """Break sentences between words; rows of a table, marked `no_wrap`, stay whole."""
+    """Wrap sentences between words, but not table rows, which have `no_wrap`."""
     for line in lines:
         if line.no_wrap or room < 1:
             yield line

@@ -1,4 +1,4 @@
-"""Keys as they are pressed, without Enter; the terminal is given back as it was."""
+"""Reads single keys from a terminal, and restores its mode."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Keys:
         self._before: list[Any] = []
 
     def __enter__(self) -> Self:
-        """Begin. Raises EOFError: the terminal is gone."""
+        """Set the terminal's mode. Raises EOFError: the terminal was closed."""
         if self._descriptor is not None:
             try:
                 self._before = termios.tcgetattr(self._descriptor)
@@ -34,10 +34,10 @@ class Keys:
                 termios.tcsetattr(self._descriptor, termios.TCSANOW, self._before)
 
     def pressed(self, seconds: float) -> str:
-        """Wait so long for keys; return those that came.
+        """Wait up to `seconds` for keys; return them.
 
         Raises:
-            EOFError: the terminal is gone.
+            EOFError: the terminal was closed.
         """
         if self._descriptor is None:
             time.sleep(seconds)

@@ -39,7 +39,7 @@ def test_one_that_is_left_says_what_it_has_earned(
 
 def test_what_does_not_answer_back_cannot_be_played(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tasks", "gcd_easy", "--play"]) == 2
-    assert "'gcd_easy' does not answer back" in capsys.readouterr().err
+    assert "'gcd_easy' is not a game" in capsys.readouterr().err
 
 
 def test_a_game_is_shown_with_the_command_that_plays_it(
@@ -75,7 +75,7 @@ def test_a_checkpoint_plays_and_what_is_none_is_one_line(
     assert main([*play, "tiny", "--shots", "2"]) == 2
     assert "no worked examples" in capsys.readouterr().err
     assert main(["tasks", "gcd_easy", "--play", "--model", "tiny"]) == 2
-    assert "does not answer back" in capsys.readouterr().err
+    assert "is not a game" in capsys.readouterr().err
 
 
 def test_a_nodes_folder_plays_with_its_newest_checkpoint(

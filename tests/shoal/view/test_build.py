@@ -68,7 +68,10 @@ def test_a_share_is_rounded_as_the_page_rounds_it() -> None:
             "Over the whole run 833 groups of others were trained on, none of late",
         ),
         ({"ledger": {}, "status": {}}, "Nothing of others was trained on before it stopped"),
-        ({"ledger": None, "status": {}}, "What it learnt from others is not on record here"),
+        (
+            {"ledger": None, "status": {}},
+            "This folder has no record of training on external groups",
+        ),
         ({}, "In the 1 h 0 min until 2027-01-1"),
         ({"ledger": {**LEDGER, "at_ms": 1e300}}, "In the 1 h 0 min before it stopped, 61% of"),
     ],
