@@ -19,13 +19,13 @@ import torch
 
 from shoal_base.lines import say_json, say_lines
 from shoal_policy.choice.advantage import has_signal
+from shoal_policy.few_shot import add_few_shot
 from shoal_policy.generation.generator import GenerationRequest
 from shoal_policy.generation.local_generator import LocalGenerator
 from shoal_policy.model.loading import ModelError, Policy, load_policy
 from shoal_policy.model.prompting import prompt_ids
 from shoal_policy.node.link import NodeLink
 from shoal_policy.rollouts import OwnGroup, sampling_params
-from shoal_policy.shots import with_shots
 from shoal_policy.tasks import TaskSource
 from shoal_policy.trainer_context import TrainerContext
 from shoal_settings.schema import Settings
@@ -64,13 +64,13 @@ def ask(settings: Settings, families: Sequence[str], questions: int) -> list[Ask
     )
     with SyncTaskWorker(specs, limits=limits) as worker:
         tasks = TaskSource(worker, specs)
-        around = TrainerContext(
+        context = TrainerContext(
             tasks=tasks,
             link=NodeLink(None),
             rules=manifest.rules,
             should_stop=lambda: False,
         )
-        policy = with_shots(policy, settings, around, keep_in=None)
+        policy = add_few_shot(policy, settings, context, cache_dir=None)
         return [
             _ask(policy, settings, tasks, family, questions)
             for family in tasks.names
@@ -79,7 +79,7 @@ def ask(settings: Settings, families: Sequence[str], questions: int) -> list[Ask
 
 
 def _ask(policy: Policy, settings: Settings, tasks: TaskSource, family: str, count: int) -> Asked:
-    groups = LocalGenerator().answer(
+    groups = LocalGenerator().generate(
         GenerationRequest(
             questions=tasks.trials(family, count),
             policy=policy,

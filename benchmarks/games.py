@@ -32,7 +32,7 @@ from benchmarks.harness import Options, Report, at_least, main, note
 from shoal_policy.generation.generator import GenerationRequest
 from shoal_policy.generation.local import generate
 from shoal_policy.generation.local_generator import LocalGenerator
-from shoal_policy.generation.questions import prompt_of
+from shoal_policy.generation.questions import build_prompt
 from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import Answer, Question
 from shoal_tasks.turns import split_messages
@@ -94,7 +94,7 @@ def _time(policy: Policy, options: Options) -> dict[str, Any]:
             raise RuntimeError("the two ways play other games")
     count = GAMES * COMPLETIONS
     answers = [one for timing in timings["held"] for one in timing.answers]
-    prompts = sum(len(prompt_of(policy, one) or ()) for one in asked)
+    prompts = sum(len(build_prompt(policy, one) or ()) for one in asked)
     return {
         "games": count,
         "alike_share": _alike(timings),
@@ -143,7 +143,7 @@ def _timed(policy: Policy, way: LocalGenerator, asked: Sequence[Question], seed:
     )
     with _tokens_of(policy) as tokens:
         cpu = time.process_time()
-        groups = way.answer(asking)
+        groups = way.generate(asking)
         seconds = time.process_time() - cpu
     answers = [answer for group in groups for answer in group.answers]
     return Timing(answers, sum(tokens), seconds)

@@ -26,12 +26,18 @@ from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 from benchmarks.update_cases import Case, make_groups
 from shoal_base.lines import say_json, say_lines
 from shoal_policy.generation.local import generate
-from shoal_policy.model.loading import Policy, autocast_dtype, device_of, load_policy, wrap_policy
+from shoal_policy.model.loading import (
+    Policy,
+    autocast_dtype,
+    load_policy,
+    parse_device,
+    wrap_policy,
+)
 from shoal_policy.tiny import assets_path
 from shoal_policy.update import head
 from shoal_policy.update.grpo import GrpoConfig, TrainGroup, UpdateStats, make_optimizer, update
 from shoal_policy.update.logprobs import completion_logprobs
-from shoal_policy.update.rows import TrainingRow, packing_pays
+from shoal_policy.update.rows import TrainingRow, should_pack
 from shoal_wire.types import SamplingParams
 
 LARGE = {
@@ -95,7 +101,7 @@ class Checked:
 
 def check(model: str, device: str, *, rounds: int = 3) -> Checked:
     """Compare and time on a device; `model` may be ``random``. Raises ModelError."""
-    where = device_of(device)
+    where = parse_device(device)
     whole = _policy(model, where)
     halved = dataclasses.replace(whole, autocast_dtype=_half_type(where))
     groups = make_groups(Case(vocabulary=_vocabulary(whole), prompt=(48, 64), groups=4))
@@ -176,7 +182,7 @@ def _compare_logprobs(
             ("float32", whole, NEAR),
             ("computing in bfloat16", halved, NEAR_IN_BFLOAT16),
         ):
-            for packed in {False, packing_pays(policy, rows, 1 << 20)}:
+            for packed in {False, should_pack(policy, rows, 1 << 20)}:
                 ours_N = completion_logprobs(policy, rows, packed=packed).logprobs
                 how = "packed" if packed else "padded"
                 off = float((ours_N - plain_N).abs().mean())

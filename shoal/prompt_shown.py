@@ -25,27 +25,27 @@ def prompt_of(arguments: argparse.Namespace, spec: FamilySpec, question: str) ->
     Raises UsageExit where the model cannot be used.
     """
     # Late: torch takes seconds to import, and only this view needs it.
-    from shoal_policy.model.loading import ModelError, PromptFormat, load_reader
+    from shoal_policy.few_shot import AUTO, CHOICE_FILE, EXTRA_EXAMPLES, load_choice
+    from shoal_policy.model.loading import ModelError, PromptFormat, load_tokenizer
     from shoal_policy.model.prompting import encode_prompt
-    from shoal_policy.shots import AUTO, SHOTS_FILE, SPARE, chosen_before
     from shoal_policy.tasks import TaskSource
 
     try:
-        reader = load_reader(arguments.model, prompt=arguments.prompt)
+        reader = load_tokenizer(arguments.model, prompt=arguments.prompt)
     except ModelError as error:
         raise fail("tasks", str(error)) from None
     tagged = spec.is_tagged
     count = arguments.shots
     if count is None:
         folders = [
-            one for one in folders_with(SHOTS_FILE) if model_in(one) in (None, arguments.model)
+            one for one in folders_with(CHOICE_FILE) if model_in(one) in (None, arguments.model)
         ]
-        chosen = [chosen_before(one, spec) for one in folders]
+        chosen = [load_choice(one, spec) for one in folders]
         count = next((one for one in chosen if one is not None), AUTO)
     if reader.prompt_format is PromptFormat.TINY:
         count = 0
     with SyncTaskWorker([spec]) as worker:
-        found = TaskSource(worker, [spec]).examples(count + SPARE)[spec.name]
+        found = TaskSource(worker, [spec]).examples(count + EXTRA_EXAMPLES)[spec.name]
     examples = [one for one in found if one.question != question][:count]
     ids = encode_prompt(reader, question, tagged=tagged, system=spec.system, examples=examples)
     text = reader.tokenizer.decode(

@@ -375,8 +375,8 @@ def _with_signal(
 
 def _row(prompt_ids: list[int], reading: Retokenized, reward: float, *, is_taught: bool) -> _Row:
     num = len(reading.ids)
-    unread = reading.unread or (False,) * num
-    mask = [int(is_taught and not skipped) for skipped in unread]
+    unscored_mask = reading.unscored_mask or (False,) * num
+    mask = [int(is_taught and not skipped) for skipped in unscored_mask]
     # A number that is not known: TRL's correction for another engine's sampling leaves it out.
     return _Row(prompt_ids, list(reading.ids), reward, mask, [None] * num)
 

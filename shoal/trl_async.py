@@ -33,7 +33,7 @@ from shoal.trl import (
 )
 from shoal_base.waits import RETRY_S
 from shoal_policy.choice.advantage import group_advantages
-from shoal_policy.model.loading import load_reader
+from shoal_policy.model.loading import load_tokenizer
 from shoal_policy.model.prompting import encode_prompt
 from shoal_policy.rollouts import Question, public_model_name
 from shoal_wire.types import GroupId
@@ -90,7 +90,7 @@ class AsyncRollouts(Sharing):
         super().__init__(swarm)
         self._model, self._args, self._external = model, args, external
         self._author = author or public_model_name(model) or "trl"
-        reader = load_reader(model)
+        reader = load_tokenizer(model)
         self._prompts = reader
         self._reads = TrlReader(reader.tokenizer, reader.eos_ids, min(reader.eos_ids))
         self.rollout_buffer = _Taken(args.queue_maxsize)
@@ -232,7 +232,7 @@ class AsyncRollouts(Sharing):
         rows = []
         for (reading, *_), choice in zip(taught, choices, strict=True):
             said = choice["logprobs"]["token_logprobs"][len(prompt) :][: len(reading.ids)]
-            skipped = reading.unread or (False,) * len(reading.ids)
+            skipped = reading.unscored_mask or (False,) * len(reading.ids)
             rows.append((prompt, list(reading.ids), [int(not one) for one in skipped], said))
         return self._samples(
             rows, [one for _, one, _ in taught], [one for *_, one in taught], version

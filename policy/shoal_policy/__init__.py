@@ -1,4 +1,4 @@
-"""The trainer: owns the model and plays its rounds. Synchronous torch; never Trio or libp2p."""
+"""The trainer: owns the model and runs its rounds. Synchronous torch; never Trio or libp2p."""
 
 from shoal_base.children import leave_as_program
 

@@ -1,6 +1,6 @@
-"""`shoal trainer`: the trainer process, usually started and watched by its node.
+"""`shoal trainer`: the trainer process, usually started and supervised by its node.
 
-What runs the trainer is imported once flags are read: a wrong one is told at once.
+The trainer itself is imported after flags are parsed, so that a wrong flag is reported at once.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ log = logging.getLogger(__name__)
 LOG_FILE = "trainer.log"
 
 DESCRIPTION = """\
-Train a policy: draw tasks, answer them, share the answers through the node, learn from own and
-others' answers (SAPO with GRPO updates). `shoal node` starts one by itself; start it by hand to
+Train a policy: sample tasks, generate completions, share them through the node, train on own and
+external ones (SAPO with GRPO updates). `shoal node` starts one by itself; start it by hand to
 run it apart from a node that was started with --role observe.
 
   shoal trainer --alone --rounds 100   with no node at all"""
 
 
 class StopFlag:
-    """Set by a signal, or by the node's end; a second signal ends the process at once."""
+    """A stop request by a signal or by the node's end; a second signal ends the process at once."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -83,7 +83,7 @@ class StopFlag:
         return self._event.is_set()
 
     def set(self) -> None:
-        """Ask for a stop after the present step."""
+        """Request a stop after the current step."""
         self._event.set()
 
     def on_signal(self, _number: int, _frame: FrameType | None) -> None:
@@ -93,7 +93,7 @@ class StopFlag:
         self._event.set()
 
     def watch_parent(self) -> None:
-        """Stop when standard input ends: the node that holds its other end is gone.
+        """Stop when standard input ends: the node at its other end is gone.
 
         The pipe closes however the node dies, kill -9 included.
         """
@@ -138,18 +138,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         stop.watch_parent()
     log_to_console(loaded.settings.log_level, _lines(loaded.settings))
     outlive_the_terminal()
-    if said := said_of_defaults(loaded):
-        log.info("%s", said)
+    if note := said_of_defaults(loaded):
+        log.info("%s", note)
     settings = _in_its_folder(loaded)
     supervision = Supervision(by_node=arguments.supervised, node_run=arguments.node_run)
     return _run(settings, stop, supervision)
 
 
 def _in_its_folder(loaded: Loaded) -> Settings:
-    """Return the settings with the folder that is meant where none is named.
+    """Return the settings with the default data directory filled in.
 
-    Beside a node it is the node's, which has none of its own for each model if it was started
-    without a trainer.
+    Next to a node it is the node's: a node started without a trainer has none per model.
     """
     from shoal_ipc.client import SOCKET_NAME
 
@@ -158,9 +157,9 @@ def _in_its_folder(loaded: Loaded) -> Settings:
         return settings
     own = next(iter(default_folders(settings)), default_folder(settings))
     plain = default_folder(settings, by_model=False)
-    beside_a_node = not settings.alone and (plain / SOCKET_NAME).exists()
+    has_node = not settings.alone and (plain / SOCKET_NAME).exists()
     has_its_node = (own / SOCKET_NAME).exists()
-    chosen = plain if beside_a_node and not has_its_node else own
+    chosen = plain if has_node and not has_its_node else own
     return settings.model_copy(update={"data_dir": chosen})
 
 
@@ -169,9 +168,9 @@ class Supervision:
     """The run of the node that started this process, if one did."""
 
     by_node: bool = False
-    """A node started it, and watches it."""
+    """True if a node started this process and supervises it."""
     node_run: str = ""
-    """Names the run of that node: the same for every trainer that it starts."""
+    """Identifies the node's run; the same for every trainer that it starts."""
 
 
 def _run(settings: Settings, stop: StopFlag, supervision: Supervision) -> int:
@@ -189,7 +188,7 @@ def _run(settings: Settings, stop: StopFlag, supervision: Supervision) -> int:
         served = settings.role == "generate" and settings.generator == "openai"
         if (missing := missing_for_trainer(served=served)) is not None:
             raise SettingsError(missing)
-        if not supervision.by_node:  # a node looks before it starts a trainer
+        if not supervision.by_node:  # a node checks before it starts a trainer
             if (why := early_refusal(settings)) is not None:
                 raise SettingsError(why)
             families_here(settings.task_files)
@@ -202,12 +201,12 @@ def _run(settings: Settings, stop: StopFlag, supervision: Supervision) -> int:
         is_failure = isinstance(error, ManifestError) and not isinstance(error, RunMismatchError)
         return _end(str(error), EXIT_FAILED if is_failure else EXIT_USAGE)
     except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # rich ends a program so, in silence
-            return _end("its standard output is gone: nobody reads what it says", EXIT_FAILED)
+        if isinstance(end.__context__, BrokenPipeError):  # rich ends a program this way, silently
+            return _end("its standard output is closed", EXIT_FAILED)
         raise
     except ImportError as error:
         log.debug("not importable", exc_info=True)
-        return _end(f"this installation lacks what it needs: {error}", EXIT_USAGE)
+        return _end(f"a package is missing from this installation: {error}", EXIT_USAGE)
 
 
 def _end(why: str, code: int) -> int:
@@ -215,13 +214,13 @@ def _end(why: str, code: int) -> int:
 
 
 def _run_policy(settings: Settings, stop: StopFlag, supervision: Supervision) -> int:
-    # Late: torch takes seconds to import, and a wrong flag should be told at once.
+    # Imported late: torch takes seconds, and a wrong flag must be reported at once.
     from shoal_policy.checkpoint.saved import CheckpointError
     from shoal_policy.distributed import RankError
     from shoal_policy.model.loading import ModelError
     from shoal_policy.record.earlier_runs import StartOverError
     from shoal_policy.record.phases import ProgressTracker
-    from shoal_policy.refusals import refusal_of
+    from shoal_policy.refusals import startup_error
     from shoal_policy.rollback import DivergedError
 
     phases = ProgressTracker()
@@ -232,7 +231,7 @@ def _run_policy(settings: Settings, stop: StopFlag, supervision: Supervision) ->
     except (ManifestError, SettingsError, StartOverError, ImportError):
         raise
     except Exception as error:
-        if not phases.has_answered and (why := refusal_of(error, settings)):
+        if not phases.has_generated and (why := startup_error(error, settings)):
             log.debug("refused", exc_info=True)
             return _end(why, EXIT_USAGE)
         if isinstance(error, ModelError | CheckpointError | RankError | ServerUnavailable):
@@ -243,49 +242,51 @@ def _run_policy(settings: Settings, stop: StopFlag, supervision: Supervision) ->
 def _run_ranks(
     settings: Settings, stop: StopFlag, supervision: Supervision, phases: ProgressTracker
 ) -> int:
-    """Train, or work for the process that does."""
+    """Train as rank 0, or work for rank 0."""
     import torch
 
     from shoal_policy.backend import Backend
-    from shoal_policy.distributed import join
+    from shoal_policy.distributed import init_process_group
     from shoal_policy.model.from_settings import refuse_wrong_model
-    from shoal_policy.sharded import ShardedBackend, follow
+    from shoal_policy.sharded import ShardedBackend, run_worker
     from shoal_policy.trainer import Trainer
 
     if settings.threads:
         torch.set_num_threads(settings.threads)
-    ranks = join()
+    ranks = init_process_group()
     if ranks is not None and ranks.rank > 0:
-        follow(settings, ranks)
+        run_worker(settings, ranks)
         return EXIT_OK
     generator, loading = _server(settings, stop), settings
-    means = Backend(generator=generator)
+    backend = Backend(generator=generator)
     if ranks is not None:
-        means = ShardedBackend(ranks, settings, generator)
-        loading = settings.model_copy(update={"device": "cpu"})  # no device need hold all of it
+        backend = ShardedBackend(ranks, settings, generator)
+        loading = settings.model_copy(
+            update={"device": "cpu"}
+        )  # no single device must hold all of it
     with _only_trainer(settings, stop):
-        # Before it waits for a node and starts a worker.
+        # Before waiting for a node and starting a worker.
         refuse_wrong_model(settings, parts=ranks.size if ranks is not None else 1)
-        make = partial(Trainer, means=means)
+        make = partial(Trainer, backend=backend)
         code = _with_tasks(loading, stop, supervision, phases, make)
-    means.close()
+    backend.close()
     return code
 
 
 def _server(settings: Settings, stop: StopFlag) -> Callable[[Policy], Generator] | None:
-    """Return what makes a round's answers where the policy itself does not."""
+    """Return a factory of the round's generator; None if the policy itself generates."""
     from shoal_policy.generation.openai_generator import OpenAIGenerator
-    from shoal_policy.generation.remote import remote_generator
+    from shoal_policy.generation.remote import build_remote_generator
     from shoal_policy.generation.requests import ServerRefusedError
-    from shoal_policy.generation.vllm_generator import following
+    from shoal_policy.generation.vllm_generator import build_vllm_generator
 
     try:
         match settings.generator:
             case "openai":
-                static = OpenAIGenerator(remote_generator(settings, stop))
+                static = OpenAIGenerator(build_remote_generator(settings, stop))
                 return lambda _policy: static
             case "vllm":
-                return following(settings, stop)
+                return build_vllm_generator(settings, stop)
             case "self":
                 return None
     except ServerRefusedError as error:
@@ -294,7 +295,7 @@ def _server(settings: Settings, stop: StopFlag) -> Callable[[Policy], Generator]
 
 def _generate_only(settings: Settings, stop: StopFlag, supervision: Supervision) -> int:
     from shoal_policy.generate_only import GenerateOnly
-    from shoal_policy.generation.remote import remote_generator
+    from shoal_policy.generation.remote import build_remote_generator
     from shoal_policy.generation.requests import ServerRefusedError
     from shoal_policy.record.phases import ProgressTracker
 
@@ -302,11 +303,11 @@ def _generate_only(settings: Settings, stop: StopFlag, supervision: Supervision)
         raise SettingsError("--role generate needs --generator openai and a server's --base-url")
     phases = ProgressTracker()
     try:
-        remote = remote_generator(settings, stop)
+        remote = build_remote_generator(settings, stop)
         make = partial(
             GenerateOnly,
-            answer=lambda questions, play: remote.answer(questions, phases.step, play),
-            why_none=lambda: remote.why_none,
+            answer=lambda questions, play: remote.generate(questions, phases.step, play),
+            failure=lambda: remote.failure,
             author=remote.author,
         )
         return _with_tasks(settings, stop, supervision, phases, make)
@@ -321,11 +322,11 @@ def _with_tasks(
     phases: ProgressTracker,
     make: Callable[..., Any],
 ) -> int:
-    """Run what `make` returns, with tasks from a worker of its own and a node's swarm."""
+    """Run what `make` returns, with its own task worker and the swarm of a node."""
     from shoal_ipc.client import SOCKET_NAME, NodeClient
     from shoal_policy.node.link import NodeLink
     from shoal_policy.record.console_logger import ConsoleLogger, num_peers
-    from shoal_policy.record.earlier_runs import note_started_over
+    from shoal_policy.record.earlier_runs import mark_started_over
     from shoal_policy.record.folder import enter_folder
     from shoal_policy.tasks import TaskSource
     from shoal_policy.trainer_context import TrainerContext
@@ -341,13 +342,13 @@ def _with_tasks(
     families = specs_of(manifest, with_accepted(settings.task_files, settings.data_dir))
     for family, note in [(spec.name, note) for spec in families for note in spec.notes]:
         log.info("%s: %s", family, note)
-    if supervision.by_node:  # its node has looked whether this may be another run than before
+    if supervision.by_node:  # its node has checked that the run may change
         settings = settings.model_copy(update={"new_run": True})
     elif settings.alone:
         enter_folder(settings, manifest, families)
-    narrator = ConsoleLogger(settings, peers=partial(num_peers, client))
-    phases.listen(narrator.hear)
-    worker = SyncTaskWorker(families)  # started by its first question
+    console_logger = ConsoleLogger(settings, peers=partial(num_peers, client))
+    phases.add_listener(console_logger.on_phase)
+    worker = SyncTaskWorker(families)  # started by its first request
     runner = make(
         _unless_started_over(settings, supervision.node_run),
         TrainerContext(
@@ -359,20 +360,20 @@ def _with_tasks(
             swarm=manifest.digest.hex(),
         ),
         seed=_seed(settings, client.peer_id if client else None),
-        on_round=narrator,
+        on_round=console_logger,
     )
     if not settings.resume:
-        note_started_over(settings.data_dir, supervision.node_run)
+        mark_started_over(settings.data_dir, supervision.node_run)
     spare_collector()
     with worker:
         runner.run()
     if not supervision.by_node:
-        narrator.say_if_all_was_played()
+        console_logger.log_if_complete()
     return EXIT_OK
 
 
 def _unless_started_over(settings: Settings, node_run: str) -> Settings:
-    """Resume after all where a trainer of the same node's run has started over before."""
+    """Return settings that resume if a trainer of the same node's run has already started over."""
     from shoal_policy.record.earlier_runs import has_started_over
 
     if settings.resume or not node_run or not has_started_over(settings.data_dir, node_run):
@@ -381,10 +382,10 @@ def _unless_started_over(settings: Settings, node_run: str) -> Settings:
 
 
 def _manifest(settings: Settings, client: NodeClient | None, stop: StopFlag) -> Manifest | None:
-    """Return the swarm's manifest, from the node; None when told to stop while waiting.
+    """Return the swarm's manifest from the node; None on a stop while waiting.
 
-    The handshake happens before the checkpoint is loaded, so it states no leases; the client
-    connects anew once the trainer knows them.
+    This handshake happens before the checkpoint is loaded, so it names no leases; the client
+    reconnects once the trainer knows them.
     """
     from shoal_ipc.client import SOCKET_NAME
     from shoal_tasks.swarm import starting_families
@@ -394,20 +395,20 @@ def _manifest(settings: Settings, client: NodeClient | None, stop: StopFlag) -> 
         return make_manifest(
             settings.swarm_name, starting_families(settings.task_preset, settings.task_files)
         )
-    said = False
+    has_logged = False
     while not client.wait(RETRY_S):
         if stop():
             return None
-        if not said:
+        if not has_logged:
             log.info("waiting for the node at %s", settings.data_dir / SOCKET_NAME)
-            said = True
+            has_logged = True
     raw = client.manifest
     client.close()
     return decode_manifest(raw or b"")
 
 
 def _seed(settings: Settings, peer_id: PeerId | None) -> int:
-    """Return the seed; without one each node derives its own, so no two draw the same tasks."""
+    """Return the seed; by default it depends on the node, so that nodes sample different tasks."""
     if settings.seed or peer_id is None:
         return settings.seed
     return int.from_bytes(hashlib.sha256(peer_id.encode()).digest()[:4], "big") >> 1
@@ -415,9 +416,9 @@ def _seed(settings: Settings, peer_id: PeerId | None) -> int:
 
 @contextlib.contextmanager
 def _only_trainer(settings: Settings, stop: StopFlag) -> Iterator[None]:
-    """Hold the data directory's trainer lock, and log into it.
+    """Hold the data directory's trainer lock, and log into the directory.
 
-    A predecessor whose node was killed may still be writing its last checkpoint: wait for it.
+    A predecessor whose node was killed may still write its last checkpoint, so it is waited for.
     """
     data_dir = settings.data_dir
     try:
@@ -447,18 +448,18 @@ def _lines(settings: Settings) -> LogLines:
 
 
 def _quieten_libraries() -> None:
-    """Keep progress bars and advice of the libraries out of the trainer's own output."""
+    """Keep progress bars and hints of libraries out of the trainer's output."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    for name in ("httpx", "httpcore"):  # a line for each request
+    for name in ("httpx", "httpcore"):  # one line per request
         logging.getLogger(name).setLevel(logging.WARNING)
-    for name in ("huggingface_hub", "transformers"):  # they print what they log themselves
+    for name in ("huggingface_hub", "transformers"):  # they print their own logs
         logging.getLogger(name).propagate = False
     hook = threading.excepthook
 
     def say_of_thread(failed: threading.ExceptHookArgs) -> None:
-        # TensorBoard's raises it again where it is next called; the pause says the rest.
+        # TensorBoard's thread raises it again at the next call; the pause reports the rest.
         if failed.exc_value is not None and is_full(failed.exc_value):
             log.debug("a thread met a full disk", exc_info=failed.exc_value)
         else:

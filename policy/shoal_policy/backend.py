@@ -1,4 +1,4 @@
-"""The functions that do a training's heavy work, and access to its weights."""
+"""The compute backend of a training run: generation, update and access to weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shoal_settings.schema import Settings
 
 
 class Backend:
-    """This process's. `shoal_policy.sharded.ShardedBackend` has those of several processes."""
+    """Computes in this process. `shoal_policy.sharded.ShardedBackend` uses several."""
 
     def __init__(
         self,
@@ -26,28 +26,28 @@ class Backend:
         generator: Callable[[Policy], Generator] | None = None,
     ) -> None:
         """`generate` and `update` have the signatures of `generation.local.generate` and
-        `update.grpo.update`; `generator` makes what answers in the policy's place."""
+        `update.grpo.update`; `generator` makes a generator that replaces the policy's own."""
         self.generate, self.update, self.generator = generate, update, generator
 
-    def take(self, policy: Policy, optimizer: Any) -> tuple[Policy, Any]:
-        """Take over what was loaded; return what is to be trained in its place."""
+    def prepare(self, policy: Policy, optimizer: Any) -> tuple[Policy, Any]:
+        """Return policy and optimiser prepared for training, like accelerate's `prepare`."""
         return policy, optimizer
 
-    def reference(self, settings: Settings, policy: Policy, *, seed: int) -> Policy | None:
-        """Return what the KL term measures from; see `model.reference.load_reference`."""
+    def load_reference(self, settings: Settings, policy: Policy, *, seed: int) -> Policy | None:
+        """Return the reference of the KL term; see `model.reference.load_reference`."""
         return load_reference(settings, policy, seed=seed)
 
-    def finite(self, policy: Policy) -> bool:
+    def is_finite(self, policy: Policy) -> bool:
         """Return whether every weight is a finite number."""
         return all_finite(policy.model.parameters())
 
     def restore(self, policy: Policy, optimizer: Any, good: Policy, good_optimizer: Any) -> None:
-        """Give both what good ones have, in place: others hold references to them."""
+        """Copy the state of good ones into policy and optimiser, in place."""
         policy.model.load_state_dict(good.model.state_dict())
         optimizer.load_state_dict(good_optimizer.state_dict())
 
     def close(self) -> None:
-        """Let go of other processes, after the last of the work."""
+        """Release other processes, at the end of the work."""
 
 
 LOCAL_BACKEND: Final = Backend()

@@ -1,10 +1,10 @@
-"""The one way to make a learner and its rounds from settings.
+"""Builds a policy's training state and its rounds from settings.
 
-    settings, policy ──▶ learner_of ──▶ Learner ──▶ rounds_of ──▶ Rounds
+    settings, policy ──▶ build_train_state ──▶ TrainState ──▶ build_round_runner ──▶ RoundRunner
 
-The trainer, the processes that share its work and the experiments in memory all call it, so that a
-setting holds for each of them; `optimizer_of`, which resumption needs too, is in
-`shoal_policy.update.grpo`. tests/policy/test_builders.py asks every key of each way.
+The trainer, the ranks that share its work and in-memory experiments all use these functions, so
+that every setting applies to each of them. `build_optimizer`, which resuming also needs, is in
+`shoal_policy.update.grpo`. tests/policy/test_builders.py checks every setting in each of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shoal_policy.model.memory import can_checkpoint
 from shoal_policy.round.config import round_config
 from shoal_policy.sapo import RoundRunner, TrainState
 from shoal_policy.trainer_context import TrainerContext
-from shoal_policy.update.grpo import optimizer_of
+from shoal_policy.update.grpo import build_optimizer
 from shoal_settings.schema import Settings
 
 
@@ -27,30 +27,30 @@ def build_train_state(
     *,
     seed: int,
     optimizer: Any | None = None,
-    means: Backend = LOCAL_BACKEND,
+    backend: Backend = LOCAL_BACKEND,
 ) -> TrainState:
-    """Return what rounds train: a policy with its optimiser, and the reference of a KL term.
+    """Return a policy with its optimiser, and the reference of a KL term.
 
-    `optimizer` is one that a checkpoint has restored. Raises ModelError for a policy that cannot be
-    trained as the settings ask.
+    `optimizer` is one restored from a checkpoint. Raises ModelError for a policy that cannot be
+    trained with these settings.
     """
     if settings.gradient_checkpointing and not can_checkpoint(policy.model):
         raise ModelError(f"{settings.model}: its layers do not support --gradient-checkpointing")
     return TrainState(
         policy=policy,
-        optimizer=optimizer_of(settings, policy) if optimizer is None else optimizer,
-        reference=means.reference(settings, policy, seed=seed),
+        optimizer=build_optimizer(settings, policy) if optimizer is None else optimizer,
+        reference=backend.load_reference(settings, policy, seed=seed),
     )
 
 
 def build_round_runner(
     settings: Settings,
-    learner: TrainState,
-    around: TrainerContext,
+    train_state: TrainState,
+    context: TrainerContext,
     *,
     seed: int,
-    means: Backend = LOCAL_BACKEND,
+    backend: Backend = LOCAL_BACKEND,
 ) -> RoundRunner:
-    """Return the rounds that settings ask for, not yet played."""
+    """Return the runner of rounds with these settings."""
     config = round_config(settings, seed)
-    return RoundRunner(learner, around, config, means=means)
+    return RoundRunner(train_state, context, config, backend=backend)

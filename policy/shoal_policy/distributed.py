@@ -1,9 +1,9 @@
-"""The processes of one policy, started by ``accelerate launch -m shoal_policy …`` or torchrun.
+"""The ranks of one policy, started by ``accelerate launch -m shoal_policy …`` or torchrun.
 
-`Ranks` is one of them among its peers; `shoal_policy.sharded` has what they do together. A step's
-rows are dealt out, and since each row's weight in the loss is fixed from all rows beforehand,
-gradients are *summed*. What comes out is what one process computes but for the order in which
-floats are added (about 1e-6, relatively).
+`Ranks` is one rank's view of the process group; `shoal_policy.sharded` defines their common work. A
+step's rows are sharded, and since each row's weight in the loss is computed from all rows before,
+gradients are *summed*. The result equals one process up to the order of floating-point additions
+(about 1e-6, relatively).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-_PATIENCE = timedelta(hours=25)
-"""Longer than the longest `--round-seconds`. A rank that dies is noticed at once, by its socket."""
+_COLLECTIVE_TIMEOUT = timedelta(hours=25)
+"""Longer than the longest `--round-seconds`. A rank that dies is noticed at once by its socket."""
 
 _OTHER_SHARDING = ("ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_MEGATRON_LM")
 
@@ -36,12 +36,12 @@ class RankError(Exception):
 
 
 @contextlib.contextmanager
-def together() -> Iterator[None]:
-    """Around what all ranks do at once: raises RankError where another has ended."""
+def raise_if_rank_lost() -> Iterator[None]:
+    """Within a collective operation, raise RankError if another rank has ended."""
     try:
         yield
     except RuntimeError as error:
-        # gloo has no exception of its own. A backward pass passes others' errors through, too.
+        # gloo has no own exception type. A backward pass also passes on errors of other ranks.
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
             raise
         log.debug("%s", error)
@@ -49,27 +49,27 @@ def together() -> Iterator[None]:
 
 
 class Ranks(ProcessGroup):
-    """This process among its peers. Every method but `share` and `part` is collective."""
+    """This process in its group. Every method but `local_rows` and `local_slice` is collective."""
 
-    in_step = True
+    is_lockstep = True
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
 
-    def share(self, rows: list[TrainingRow]) -> list[TrainingRow]:
-        """This rank's rows: those of one prompt together, nearly equal tokens on all ranks."""
+    def local_rows(self, rows: list[TrainingRow]) -> list[TrainingRow]:
+        """Return this rank's rows: whole prompts, with nearly equal tokens on all ranks."""
         return shard_rows(rows, self.size)[self.rank]
 
-    def part(self, count: int) -> slice:
-        """This rank's share of `count` things in a row."""
+    def local_slice(self, count: int) -> slice:
+        """Return this rank's slice of `count` consecutive items."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
-    def passes(self, count: int) -> int:
+    def num_passes(self, count: int) -> int:
         """Return the largest count of all ranks."""
         return int(self._over_all(count, dist.ReduceOp.MAX))
 
-    def add_up(self, loss: float) -> float:
-        """Sum a loss. Gradients are summed by the backward pass."""
+    def all_reduce(self, loss: float) -> float:
+        """Return the sum of a loss. Gradients are summed by the backward pass."""
         return self._over_all(loss, dist.ReduceOp.SUM)
 
     def _over_all(self, number: float, operation: Any) -> float:
@@ -78,24 +78,24 @@ class Ranks(ProcessGroup):
         dist.all_reduce(value, op=operation)
         return float(value)
 
-    def collect(self, value: T) -> list[T]:
+    def all_gather(self, value: T) -> list[T]:
         """Return every rank's value, in the order of ranks."""
         values: list[Any] = [None] * self.size
         dist.all_gather_object(values, value)
         return values
 
-    def tell(self, value: Any = None) -> Any:
-        """Return rank 0's value, which it alone passes."""
+    def broadcast(self, value: Any = None) -> Any:
+        """Return rank 0's value; other ranks pass none."""
         box: list[Any] = [value]
-        with together():
+        with raise_if_rank_lost():
             dist.broadcast_object_list(box, src=0)
         return box[0]
 
 
-def join() -> Ranks | None:
-    """Join the processes that a launcher started; None when this one was started alone.
+def init_process_group() -> Ranks | None:
+    """Initialise torch.distributed if a launcher started this process; None if started alone.
 
-    Raises RankError when the launcher asks for what is not offered.
+    Raises RankError if the launcher requests an unsupported kind of sharding.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
@@ -103,10 +103,10 @@ def join() -> Ranks | None:
     for variable in _OTHER_SHARDING:
         if os.environ.get(variable, "").lower() in ("1", "true"):
             raise RankError(
-                f"{variable} is set, but models are sharded by FSDP alone: see docs/models.md"
+                f"{variable} is set, but shoal shards models only with FSDP: see docs/models.md"
             )
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, timeout=_PATIENCE)
+    dist.init_process_group(backend, timeout=_COLLECTIVE_TIMEOUT)
     return Ranks(dist.get_rank(), size)

@@ -1,9 +1,9 @@
-"""Held-out evaluation: pass@1 on questions that training never draws (SAPO section 6, the judge).
+"""Held-out evaluation: pass@1 on questions that training never samples (SAPO section 6, the judge).
 
-Greedy, one answer a question, on texts that `shoal_tasks.split` keeps from training: the same
-questions each time, so that two evaluations differ by the policy alone. A family with too few
-questions to keep some is not evaluated on. Nothing is shared, nothing is trained on, and no random
-state of the training is touched.
+Greedy, one answer per question, on texts that `shoal_tasks.split` excludes from training: always
+the same questions, so that two evaluations differ only by the policy. Families with too few
+questions are not evaluated. Nothing is shared or trained on, and no random state of the training
+changes.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from shoal_tasks.errors import GenerationError
 from shoal_wire.types import SamplingParams
 
 FULL_REWARD = 1.0 - 1e-6
-"""An answer passes when it earns this: some verifiers give part of the reward."""
+"""Minimum reward of a passed answer: some verifiers give partial rewards."""
 
 
 CHEAP_EVAL_EVERY = 25
-"""Rounds between evaluations of an embedded model, where nothing else is asked for."""
+"""Default number of rounds between evaluations of an embedded model."""
 
 
 OnAnswers = Callable[[Sequence[OwnGroup], Sequence[float]], None]
-"""Told groups of one answer each, and what each earned."""
+"""Receives groups of one answer each, and their rewards."""
 
 
 class EvaluationStopped(Exception):  # noqa: N818 - an order, not a fault
-    """The trainer was told to stop before the evaluation was complete."""
+    """The trainer was stopped before the evaluation was complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class HeldOut:
     """The result of an evaluation."""
 
     round: int
-    """Rounds played before it."""
+    """Rounds completed before it."""
     pass_at_1: float
     """Share of all questions that passed."""
     reward: float
@@ -59,7 +59,7 @@ class HeldOut:
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as checkpoints, the node and metrics keep it."""
+        """Return it in the form used by checkpoints, node and metrics."""
         return {
             "round": self.round,
             "pass@1": self.pass_at_1,
@@ -71,10 +71,10 @@ class HeldOut:
 
 
 def evaluation_interval(settings: Settings) -> int:
-    """Return the rounds between held-out evaluations; 0 is never.
+    """Return the rounds between held-out evaluations; 0 means never.
 
-    By default an embedded model, which answers in milliseconds, often; a large one seldom; one of
-    the user's own making never.
+    By default often for an embedded model, which answers in milliseconds; rarely for a large one;
+    never for a small model of the user's own.
     """
     if settings.eval_every >= 0:
         return settings.eval_every
@@ -97,11 +97,10 @@ def evaluate(
 ) -> HeldOut:
     """Answer `per_family` held-out questions of every family and score them.
 
-    `at_once` asks all families together: faster where a call costs more than its tokens.
-    A question that the model cannot hold earns nothing. Of `sampling` only ``max_new_tokens``
-    counts: the temperature is 0. Blocks; looks at `should_stop` before each family, and tells
-    `on_step` after it; `on_answers` hears what was answered. Raises EvaluationStopped, and what
-    the task worker raises.
+    `at_once` batches all families: faster if a call costs more than its tokens. A question that
+    exceeds the model's positions earns nothing. Of `sampling` only ``max_new_tokens`` applies: the
+    temperature is 0. Blocks; checks `should_stop` before each family and calls `on_step` after it;
+    `on_answers` receives the answers. Raises EvaluationStopped, and what the task worker raises.
     """
     started = time.perf_counter()
     greedy = replace(sampling, temperature=0.0, top_p=1.0, top_k=0)
@@ -113,11 +112,11 @@ def evaluate(
     for _, part in groupby(questions, key=lambda one: "" if at_once else one.task.family):
         if should_stop():
             raise EvaluationStopped
-        asked = list(part)
-        earned = _rewards(policy, tasks, asked, greedy, on_answers)
-        for question, reward in zip(asked, earned, strict=True):
+        batch = list(part)
+        earned = _rewards(policy, tasks, batch, greedy, on_answers)
+        for question, reward in zip(batch, earned, strict=True):
             rewards.setdefault(question.task.family, []).append(reward)
-        done += len(asked)
+        done += len(batch)
         on_step(done, done / len(questions))
     everything = [reward for family in rewards.values() for reward in family]
     return HeldOut(
@@ -137,8 +136,8 @@ def _rewards(
     greedy: SamplingParams,
     on_answers: OnAnswers | None,
 ) -> list[float]:
-    """Return what each question's one answer earned; nothing where it is too long to be asked."""
-    groups = LocalGenerator().answer(
+    """Return the reward of each question's answer; 0 if the question does not fit."""
+    groups = LocalGenerator().generate(
         GenerationRequest(
             questions=questions,
             policy=policy,

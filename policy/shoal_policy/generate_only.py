@@ -1,9 +1,9 @@
-"""A node that shares answers and never trains: SAPO's generator without a learner (section 3.1).
+"""A node that shares answers and never trains: SAPO's generator without training (section 3.1).
 
-    questions ──▶ answers (a server's, or a model's of its own) ──▶ share ──▶ verify, for the books
+    questions ──▶ answers (of a server or a model of its own) ──▶ share ──▶ verify, for the record
 
-No tensors: where a server answers, torch is never imported. Rounds are counted on disk before they
-are shared: a restart goes on with fresh questions.
+No tensors: if a server answers, torch is never imported. Rounds are counted on disk before they are
+shared, so a restart continues with fresh questions.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from shoal_base.node_folders import METRICS_FILE
 from shoal_base.waits import MINUTE_S, POLL_S, RETRY_S
 from shoal_policy.generation.transcript import PlayGames
 from shoal_policy.monitor import TrainingMonitor
-from shoal_policy.record.earlier_runs import STATE_FILE, set_aside
+from shoal_policy.record.earlier_runs import STATE_FILE, archive_run
 from shoal_policy.record.metrics import MetricsFile, reward_spread, round_metrics
 from shoal_policy.record.pause import RunPause
 from shoal_policy.record.phases import Phase, PhaseProgress
-from shoal_policy.record.progress import RoundRecord, RunCounters, completion_figures
-from shoal_policy.record.status import told
+from shoal_policy.record.progress import RoundRecord, RunCounters, completion_metrics
+from shoal_policy.record.status import build_status
 from shoal_policy.rollouts import OwnGroup, Question, publish_requests, sampling_params, shareable
 from shoal_policy.trainer_context import TrainerContext
 from shoal_settings.schema import Settings
@@ -38,53 +38,55 @@ from shoal_wire.types import FinishReason, PolicyInfo
 log = logging.getLogger(__name__)
 
 
-Answer = Callable[[Sequence[Question], PlayGames], list[OwnGroup]]
-"""Questions, and who answers for environments → groups; fewer than asked, where answers failed."""
+GenerateAnswers = Callable[[Sequence[Question], PlayGames], list[OwnGroup]]
+"""Maps questions, and a function that plays games, to groups; fewer if answers failed."""
 
 
 class GenerateOnly:
-    """Plays rounds that end with sharing."""
+    """Runs rounds that end with sharing."""
 
     def __init__(
         self,
         settings: Settings,
-        around: TrainerContext,
+        context: TrainerContext,
         *,
         seed: int,
-        answer: Answer,
+        answer: GenerateAnswers,
         author: PolicyInfo,
         on_round: Callable[[RoundRecord, RunCounters], None] = lambda _record, _progress: None,
-        why_none: Callable[[], str] = lambda: "no answers",
-        on_news: Callable[[str], None] = log.warning,
+        failure: Callable[[], str] = lambda: "no answers",
+        on_alarm: Callable[[str], None] = log.warning,
     ) -> None:
-        """`author` is who answers, as peers are told. `why_none` says why the latest call of
-        `answer` brought none at all."""
+        """`author` is the model that answers, as peers see it. `failure` returns why the latest
+        call of `answer` brought none at all."""
         self._settings, self._seed, self._on_round = settings, seed, on_round
-        self._tasks, self._link, self._rules = around.tasks, around.link, around.rules
-        self._should_stop, self._phases = around.should_stop, around.phases
+        self._tasks, self._link, self._rules = context.tasks, context.link, context.rules
+        self._should_stop, self._phases = context.should_stop, context.phases
         self._last_record: RoundRecord | None = None
-        self._phases.listen(self._hear)
-        self._answer, self._author, self._why_none = answer, author, why_none
+        self._phases.add_listener(self._on_phase)
+        self._answer, self._author, self._failure = answer, author, failure
         self._empty_tries = 0
         self._state_path = settings.data_dir / STATE_FILE
-        self._swarm = around.swarm
-        if not settings.resume or _is_of_other(self._state_path, settings, around.swarm):
-            set_aside(settings.data_dir)
+        self._swarm = context.swarm
+        if not settings.resume or _is_of_other(self._state_path, settings, context.swarm):
+            archive_run(settings.data_dir)
         self.round, self.progress = _load(self._state_path)
-        self._watched = TrainingMonitor(around.tasks, on_news=on_news, trains=False)
+        self._monitor = TrainingMonitor(context.tasks, on_alarm=on_alarm, trains=False)
         self._pause = RunPause(
-            lack=self._lack, should_stop=self._should_stop, tell=self._tell_paused
+            blocked_by=self._space_problem,
+            should_stop=self._should_stop,
+            on_change=self._send_paused,
         )
         self._metrics = MetricsFile(
             settings.data_dir / METRICS_FILE,
             last_round=self.round,
-            is_said=settings.json_output,
+            print_json=settings.json_output,
         )
 
     def run(self) -> None:
-        """Play rounds until told to stop or `--rounds` is reached."""
+        """Run rounds until stopped or until `--rounds` is reached."""
         rounds = self._settings.rounds
-        self._tell("generating", None)
+        self._send_status("generating", None)
         while not self._should_stop() and not (rounds and self.round >= rounds):
             started = time.monotonic()
             record = self._play(started)
@@ -93,15 +95,15 @@ class GenerateOnly:
             self.progress.add(record)
             self._metrics.append({"event": "round", **round_metrics(record, self.progress)})
             self._last_record = record
-            self._tell("generating", record)
+            self._send_status("generating", record)
             self._on_round(record, self.progress)
             self._wait(self._settings.round_seconds - (time.monotonic() - started))
-        self._pause.hold()
+        self._pause.wait_for_space()
         self._link.flush()
-        self._tell("finished" if rounds and self.round >= rounds else "stopped", None)
+        self._send_status("finished" if rounds and self.round >= rounds else "stopped", None)
 
-    def _lack(self) -> str:
-        """Write down how far this is; return why that is not possible, empty if it is."""
+    def _space_problem(self) -> str:
+        """Save progress; return why that is impossible, empty if it succeeded."""
         try:
             _save(self._state_path, self.round, self.progress, self._swarm)
         except OSError as error:
@@ -110,13 +112,13 @@ class GenerateOnly:
             return f"no space left in {self._settings.data_dir}"
         if not self._metrics.flush():
             return f"no space left in {self._settings.data_dir}"
-        return self._link.lack_of_room()
+        return self._link.disk_full_reason()
 
-    def _tell_paused(self, why: str) -> None:
-        self._tell("paused" if why else "generating", None, paused=why)
+    def _send_paused(self, why: str) -> None:
+        self._send_status("paused" if why else "generating", None, paused=why)
 
     def _play(self, started: float) -> RoundRecord | None:
-        """One round; None when told to stop, or without any answer: it is not played then."""
+        """Run one round; return None, and do not count it, if stopped or without any answer."""
         number = self.round + 1
         settings = self._settings
         wanted = settings.local * settings.completions
@@ -131,7 +133,7 @@ class GenerateOnly:
             return None
         self._empty_tries = 0
         self.round = number
-        if not self._pause.hold():
+        if not self._pause.wait_for_space():
             return None
         self._share(own)
         self._phases.enter(Phase.SCORING, round=number)
@@ -144,7 +146,7 @@ class GenerateOnly:
             seconds=time.monotonic() - started,
             seconds_generate=generated - started,
         )
-        self._watched.after_round(record, own, rewards)
+        self._monitor.after_round(record, own, rewards)
         return record
 
     def _share(self, own: Sequence[OwnGroup]) -> None:
@@ -163,7 +165,7 @@ class GenerateOnly:
     def _wait_for_a_server(self) -> None:
         pause = min(MINUTE_S, RETRY_S * 2.0**self._empty_tries)
         self._empty_tries = min(self._empty_tries + 1, 10)
-        log.warning("%s; next try in %.0f s", self._why_none(), pause)
+        log.warning("%s; next try in %.0f s", self._failure(), pause)
         self._phases.enter(Phase.WAITING, round=self.round + 1)
         self._wait(pause)
 
@@ -172,22 +174,22 @@ class GenerateOnly:
         while not self._should_stop() and time.monotonic() < until:
             time.sleep(POLL_S)
 
-    def _hear(self, _doing: PhaseProgress) -> None:
-        self._tell("generating", self._last_record)
+    def _on_phase(self, _doing: PhaseProgress) -> None:
+        self._send_status("generating", self._last_record)
 
-    def _tell(self, state: str, record: RoundRecord | None, *, paused: str = "") -> None:
-        status = told(
+    def _send_status(self, state: str, record: RoundRecord | None, *, paused: str = "") -> None:
+        status = build_status(
             state,
             self.progress,
-            doing=self._phases.doing,
+            current=self._phases.current,
             trains=False,
             round=self.round,
             policy_version=0,
             model=self._author.model_name,
-            learning=self._watched.view(),
+            learning=self._monitor.view(),
             paused=paused or None,
         )
-        self._link.tell_status(status)
+        self._link.send_status(status)
         if state in ("finished", "stopped"):
             self._link.drain()
 
@@ -195,14 +197,14 @@ class GenerateOnly:
 def _record(
     number: int, own: Sequence[OwnGroup], rewards: Sequence[Sequence[float]], **measured: float
 ) -> RoundRecord:
-    """A round's record; what belongs to training is 0, or None where 0 would be a claim."""
+    """Return a round's record; training fields are 0, or None where 0 would be misleading."""
     known: dict[str, Any] = {
         field.name: None if "None" in str(field.type) else 0 for field in fields(RoundRecord)
     }
     answers = [answer for group in own for answer in group.answers]
     scores = [reward for group in rewards for reward in group]
     num_cut = sum(answer.finish_reason is FinishReason.LENGTH for answer in answers)
-    known |= completion_figures([answer.num_tokens for answer in answers], num_cut)
+    known |= completion_metrics([answer.num_tokens for answer in answers], num_cut)
     known |= measured | {"round": number, "groups_local": len(own)}
     known |= {"local_groups": len(own), "local_completions": len(answers)}
     _, known["local_frac_reward_zero_std"] = reward_spread([one for one in rewards if one])
@@ -218,12 +220,12 @@ def _load(path: Path) -> tuple[int, RunCounters]:
     except FileNotFoundError:
         return 0, RunCounters()
     except (OSError, ValueError, LookupError, TypeError):
-        # Spoilt: new questions must not repeat old ones, so count from the clock.
+        # Damaged: count from the clock, so that new questions do not repeat old ones.
         return int(time.time()), RunCounters()
 
 
 def _is_of_other(path: Path, settings: Settings, swarm: str) -> bool:
-    """Return whether the rounds so far are of another swarm. Raises RunMismatchError where that is
+    """Return whether the earlier rounds belong to another swarm. Raises RunMismatchError if that is
     not allowed."""
     try:
         then = str(json.loads(path.read_text())["swarm"])

@@ -1,8 +1,8 @@
-"""Watches whether a training learns, and says when it does not. No tensors.
+"""Monitors whether a run learns, and reports when it does not. No tensors.
 
-round ──▶ `shoal_policy.record.learning` ──▶ begun, over ─▶ one line to the console
-                   │             └──▶ what stands ─▶ the node: `status` and `doctor`
-                   └── own answers earn nothing: one of them beside the expected one
+round ──▶ `shoal_policy.record.learning` ──▶ begun, resolved ─▶ one line to the console
+                   │             └──▶ active alarms ─▶ the node: `status` and `doctor`
+                   └── own answers earn nothing: one of them with the expected answer
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from shoal_ipc.answers.learning import Learning
 from shoal_policy.record.learning import Check, TrainingHistory
 from shoal_policy.record.progress import RoundRecord
-from shoal_policy.record.wrong_answer import ZeroRewardAnswer, commonest
+from shoal_policy.record.wrong_answer import ZeroRewardAnswer, pick_example
 from shoal_policy.rollouts import OwnGroup
 from shoal_policy.tasks import TaskSource
 from shoal_tasks.errors import TaskError
@@ -23,39 +23,41 @@ log = logging.getLogger(__name__)
 
 
 class TrainingMonitor:
-    """One course under watch."""
+    """The alarms of one run."""
 
     def __init__(
-        self, tasks: TaskSource, *, on_news: Callable[[str], None], trains: bool = True
+        self, tasks: TaskSource, *, on_alarm: Callable[[str], None], trains: bool = True
     ) -> None:
-        """`on_news` takes a line when a finding begins or ends."""
+        """`on_alarm` receives a line when an alarm begins or is resolved."""
         self._learning = TrainingHistory(trains=trains)
-        self._tasks, self._on_news = tasks, on_news
-        self._said: set[Check] = set()
+        self._tasks, self._on_news = tasks, on_alarm
+        self._active: set[Check] = set()
 
     def after_round(
         self, record: RoundRecord, own: Sequence[OwnGroup], rewards: Sequence[Sequence[float]]
     ) -> None:
-        """Take in a round with its own answers."""
+        """Record a round with its own answers."""
         learning = self._learning
-        learning.after(record)
-        if learning.wants_example and (wrong := commonest(self._unrewarded(own, rewards))):
-            learning.show(wrong)
-        if self._said == set(learning.standing):
+        learning.add(record)
+        if learning.needs_example and (
+            wrong := pick_example(self._zero_reward_answers(own, rewards))
+        ):
+            learning.set_example(wrong)
+        if self._active == set(learning.active):
             return
-        for check in sorted(self._said - set(learning.standing)):
-            self._on_news(f"learning: over: {check.replace('-', ' ')}")
+        for check in sorted(self._active - set(learning.active)):
+            self._on_news(f"learning: resolved: {check.replace('-', ' ')}")
         for one in learning.findings():
-            if one.check not in self._said:
+            if one.check not in self._active:
                 shown = f"; {one.example}" if one.example else ""
                 self._on_news(f"learning: {one.message}{shown}. What to do: {one.remedy}")
-        self._said = set(learning.standing)
+        self._active = set(learning.active)
 
     def view(self) -> Learning:
         """Return the report to the node."""
         return self._learning.view()
 
-    def _unrewarded(
+    def _zero_reward_answers(
         self, own: Sequence[OwnGroup], rewards: Sequence[Sequence[float]]
     ) -> list[ZeroRewardAnswer]:
         return [
@@ -75,5 +77,5 @@ class TrainingMonitor:
         try:
             return self._tasks.expected([group.question.task for group in own])
         except TaskError as error:
-            log.debug("expected answers are not known: %s", error)
+            log.debug("expected answers unknown: %s", error)
             return [None] * len(own)

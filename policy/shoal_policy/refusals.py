@@ -1,9 +1,9 @@
-"""Failures of a trainer's start that end its node, since every new start would meet them again.
+"""Startup errors of a trainer that end its node, since every restart would hit them again.
 
-Until the first round's own answers are there, a trainer has met the model, the folder, the device
-and the swarm's questions, and nothing of any peer: what fails then fails for its settings. What may
-be otherwise in a minute (a disk, another process, a task worker that was too slow, memory where a
-run has fitted before) is left to the node, which starts the trainer again.
+Until the first round's own answers exist, a trainer depends only on the model, the folder, the
+device and the swarm's questions, not on peers: a failure then is caused by its settings. Failures
+that may pass (a disk, another process, a slow task worker, memory where a run has fitted before)
+are left to the node, which restarts the trainer.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from shoal_base.visible import first_line
 from shoal_policy.checkpoint.saved import CheckpointError
 from shoal_policy.distributed import RankError
 from shoal_policy.model.loading import ModelError
-from shoal_policy.model.memory import free_bytes, gibibytes, is_out_of_memory
+from shoal_policy.model.memory import format_gib, free_bytes, is_out_of_memory
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import FamilyError, TaskError
 
 
-def refusal_of(error: Exception, settings: Settings) -> str | None:
-    """Return the one line for a failure before the first answers; None if it may not come again."""
+def startup_error(error: Exception, settings: Settings) -> str | None:
+    """Return a one-line error for a startup failure; None if a restart may succeed."""
     chain = list(_causes(error))
     has_worked = (settings.data_dir / "checkpoints").is_dir()
     if any(is_out_of_memory(cause) for cause in chain):
@@ -30,8 +30,8 @@ def refusal_of(error: Exception, settings: Settings) -> str | None:
             None
             if has_worked
             else (
-                f"memory does not hold model {settings.model!r} with its answers: "
-                f"{gibibytes(free_bytes(settings.device))} are free; "
+                f"not enough memory for model {settings.model!r} and its completions: "
+                f"{format_gib(free_bytes(settings.device))} free; "
                 "a smaller --model, --lora-rank 16, fewer --completions need less"
             )
         )
@@ -42,7 +42,7 @@ def refusal_of(error: Exception, settings: Settings) -> str | None:
     if isinstance(error, CheckpointError):
         return str(error)
     if isinstance(error, ImportError):
-        return f"this installation lacks what it needs: {first_line(error)}"
+        return f"a package is missing from this installation: {first_line(error)}"
     if has_worked or any(isinstance(cause, torch.AcceleratorError) for cause in chain):
         return None
     return (

@@ -1,34 +1,35 @@
-"""Returns to the last good weights when numbers stay not finite.
+"""Rolls back to the last good weights when numbers stay non-finite.
 
-One such step can be the batch's fault and is only left out; `STEPS_IN_A_ROW` are the weights' or
-the optimiser's. Going back again and again without a good stretch in between helps nobody: it ends.
+A single such step can be caused by the batch and is skipped; `STEPS_IN_A_ROW` are caused by the
+weights or the optimiser. Repeated rollbacks without good rounds in between do not help, so training
+ends.
 """
 
 from __future__ import annotations
 
 from shoal_policy.update.grpo import UpdateStats
 
-STEPS_IN_A_ROW = 3  # one can be the batch, three are not; a guess
-MOST_ROLLBACKS = 3
-"""Most rollbacks without a good stretch in between."""
+STEPS_IN_A_ROW = 3  # one may be the batch, three are not; a guess
+MAX_ROLLBACKS = 3
+"""Maximum number of rollbacks without `GOOD_ROUNDS` in between."""
 GOOD_ROUNDS = 20
-"""A good stretch. One good step is none: it can be the one that spoils the weights."""
+"""Finite rounds that reset the count. One is not enough: it may be the step that breaks weights."""
 
 
 class DivergedError(Exception):
-    """Training gives numbers that are not finite whatever is done. One line."""
+    """Training stays non-finite after rollbacks. One line."""
 
 
 class RollbackWatch:
-    """Counts steps that were not finite."""
+    """Counts non-finite steps and rollbacks."""
 
     def __init__(self) -> None:
         self._bad_steps = 0
         self._rollbacks = 0
         self._good_rounds = 0
 
-    def due(self, stats: UpdateStats) -> bool:
-        """Count a round's steps; return whether it is time to go back."""
+    def is_due(self, stats: UpdateStats) -> bool:
+        """Count a round's steps; return whether to roll back."""
         if stats.num_steps:
             self._bad_steps = 0
             self._good_rounds += 1
@@ -39,16 +40,16 @@ class RollbackWatch:
             self._rollbacks = 0
         return self._bad_steps >= STEPS_IN_A_ROW
 
-    def rolled_back(self) -> None:
+    def on_rollback(self) -> None:
         """Count a rollback.
 
         Raises:
-            DivergedError: it is one too many.
+            DivergedError: there were too many.
         """
         self._bad_steps = self._good_rounds = 0
         self._rollbacks += 1
-        if self._rollbacks > MOST_ROLLBACKS:
+        if self._rollbacks > MAX_ROLLBACKS:
             raise DivergedError(
-                f"training was rolled back {MOST_ROLLBACKS} times and its numbers are still not "
-                "finite: try a lower --learning-rate"
+                f"training was rolled back {MAX_ROLLBACKS} times and its loss is still non-"
+                "finite: use a lower --learning-rate"
             )

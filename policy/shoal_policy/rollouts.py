@@ -1,4 +1,4 @@
-"""Own completions as rollout groups: what of a round may be shared, and under which key.
+"""Own completions as rollout groups: the shareable part of a round, and the keys of batches.
 
 SAPO, Algorithm 1, step 3: groups are shared before rewards are computed, as decoded text.
 No tensors.
@@ -40,58 +40,58 @@ class Question:
     task: Task
     text: str
     tagged: bool
-    """The verifier looks for the answer between ``<answer>`` tags."""
+    """True if the verifier reads the answer between ``<answer>`` tags."""
     system: str = ""
-    """The family's own system turn; empty for none."""
+    """The family's system message; empty for none."""
     max_turns: int = 0
-    """Most messages of the policy, where the text is a game's first observation; 0 for a question
-    that is answered once."""
+    """Maximum number of policy messages if the text is a game's first observation; 0 for a question
+    with a single answer."""
     is_code: bool = False
-    """True if the answer is a program: what stands around its block of code is not scored."""
+    """True if the answer is a program: text around its code block is not scored."""
 
     @property
     def coordinates(self) -> TaskCoordinates:
-        """The coordinates by which the task worker knows the task."""
+        """Return the coordinates by which the task worker knows the task."""
         return coordinates_of(self.task)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One own completion with the ids that were sampled."""
+    """One own completion with its sampled ids."""
 
     ids: tuple[int, ...]
-    """Token ids. A game's have the environment's between those of the policy's messages."""
+    """Token ids. In a game, with the environment's between those of the policy's messages."""
     text: str
-    """The text that was said; for a game, its messages (`shoal_tasks.turns`)."""
+    """The completion's text; for a game, its messages (`shoal_tasks.turns`)."""
     finish_reason: FinishReason
     logprobs: tuple[float, ...]
-    """One for each token that the policy said."""
-    said: tuple[int, ...] | None = None
-    """Places in `ids` of what the policy said in a game; None where it said all."""
+    """One value for each token that the policy generated."""
+    completion_positions: tuple[int, ...] | None = None
+    """Positions in `ids` of the policy's tokens in a game; None if it generated all."""
     counted: int | None = None
-    """Tokens by the count of another program that generated it; its ids are then not the
-    generator's, and may be empty."""
+    """Token count reported by another program that generated it; `ids` then use this tokenizer, and
+    may be empty."""
 
     @property
     def num_tokens(self) -> int:
-        """Tokens generated."""
-        return self.num_said if self.counted is None else self.counted
+        """Return the number of generated tokens."""
+        return self.num_completion_tokens if self.counted is None else self.counted
 
     @property
-    def num_said(self) -> int:
-        """Tokens of `ids` that the policy said."""
-        return len(self.ids if self.said is None else self.said)
+    def num_completion_tokens(self) -> int:
+        """Return the number of `ids` that the policy generated."""
+        return len(self.ids if self.completion_positions is None else self.completion_positions)
 
 
 class Origin(StrEnum):
-    """The maker of a node's own answers."""
+    """The model that generated a node's own answers."""
 
     POLICY = "policy"
-    """The policy as it is, in this process or in those that share its work."""
+    """The current policy, in this process or in ranks that share its work."""
     FOLLOWER = "follower"
-    """A server that holds the policy, perhaps of an earlier version and in other arithmetic."""
+    """A server with the policy's weights, perhaps an earlier version and another precision."""
     ANOTHER = "another"
-    """A model of the server's own. The policy treats its text as external text."""
+    """Another model of a server. Its text counts as external."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +102,11 @@ class OwnGroup:
     answers: tuple[Answer, ...]
     origin: Origin = Origin.POLICY
     author: PolicyInfo | None = None
-    """The model and version that made them, where that is not the policy as it is."""
+    """The model and version that generated them, if not the current policy."""
 
 
 def sampling_params(settings: Settings) -> SamplingParams:
-    """Return how answers are drawn, as settings have it."""
+    """Return the sampling parameters of settings."""
     return SamplingParams(
         temperature=settings.temperature,
         top_p=settings.top_p,
@@ -117,19 +117,19 @@ def sampling_params(settings: Settings) -> SamplingParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedGroup:
-    """The part of an own group that peers are given, under the id by which they know it."""
+    """The part of an own group that is sent to peers, with its group id."""
 
     group: RolloutGroup
     group_id: GroupId
     answers: tuple[int, ...]
-    """Indices, in the own group, of the answers that are in it."""
+    """Indices of its answers in the own group."""
 
 
 def shareable(group: OwnGroup, rules: SwarmRules) -> SharedGroup | None:
-    """Return what of `group` peers accept, or None if too little is left.
+    """Return the part of `group` that peers accept; None if too little is left.
 
-    A policy may end at once or emit a NUL: such completions are trained on here but break the
-    contract, and one of them would get the whole batch rejected.
+    A policy may stop at once or emit a NUL. Such completions are trained on here, but violate the
+    protocol, and one of them would get the whole batch rejected.
     """
     fit = [
         index
@@ -150,14 +150,14 @@ def _completion(answer: Answer) -> Completion:
 
 
 def num_answer_bytes(group: RolloutGroup) -> int:
-    """Return what the texts of a group's answers add to a batch."""
+    """Return the size of a group's answer texts in bytes."""
     return sum(len(completion.text.encode()) for completion in group.completions)
 
 
 def public_model_name(name: str) -> str:
-    """Return what peers are told of a model: a hub name as it is, of a path its last part only.
+    """Return the model name that peers see: a hub name, or only the last part of a path.
 
-    A path says more about this machine than anybody needs, and may be longer than a name can be.
+    A path reveals this machine's directories, and may be longer than a name is allowed to be.
     """
     path = expanded(name)
     is_path = path.is_dir() or (path.suffix.lower() == ".gguf" and path.is_file())
@@ -166,10 +166,10 @@ def public_model_name(name: str) -> str:
 
 
 def batch_key(round_number: int, ids: Sequence[GroupId]) -> bytes:
-    """Return the key that names a batch for ever, from the ids of its groups.
+    """Return a batch's permanent key, from the ids of its groups.
 
-    It follows from the content: a round that is repeated after a crash with the same outcome is
-    the same batch, one with another outcome is another.
+    It depends on the content: a round repeated after a crash gives the same batch if its result is
+    the same, and a different one otherwise.
     """
     return hashlib.sha256(round_number.to_bytes(8, "big") + b"".join(ids)).digest()[:16]
 
@@ -181,7 +181,7 @@ def publish_requests(
     policy: PolicyInfo,
     sampling: SamplingParams,
 ) -> list[m.Publish]:
-    """Return the batches in which a round's groups are shared, ready for the node."""
+    """Return a round's groups as batches for the node."""
     ids = iter([one.group_id for one in shared])
     return [
         m.Publish(

@@ -1,11 +1,11 @@
-"""A policy as other programs ask one: completions of a chat or of a text, by OpenAI's words.
+"""Completions for other programs, with OpenAI's chat and text API.
 
-    request (JSON) ─▶ Wanted ─▶ token ids ─▶ generate ─▶ reply (JSON)
+    request (JSON) ─▶ ServeRequest ─▶ token ids ─▶ generate ─▶ reply (JSON)
 
-The shapes are those of OpenAI's `/v1/chat/completions` and `/v1/completions` (platform.openai.com,
+The formats are those of OpenAI's `/v1/chat/completions` and `/v1/completions` (platform.openai.com,
 API reference), as far as evaluation tools use them: several answers, sampling, `stop`, `seed`,
-log-probabilities, and `echo` with those of the prompt. `return_token_ids` is vLLM's. What is not
-supported and would change the answer is refused.
+log-probabilities, and `echo` with those of the prompt. `return_token_ids` is vLLM's. Unsupported
+options that would change the answer are rejected.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from shoal_policy.model.prompting import encode_prompt, encode_text
 from shoal_policy.rollouts import Answer
 from shoal_wire.types import FinishReason, SamplingParams
 
-MOST: Final = 64
-"""Most answers to one request, prompts and stop texts: more would hold up everybody else."""
+MAX_ITEMS: Final = 64
+"""Maximum answers, prompts and stop strings per request: more would delay other callers."""
 DEFAULT_TOKENS: Final = 256
-"""Length of an answer where none is asked for: a guess that suits a chat on a laptop."""
+"""Default answer length: a guess that suits a chat on a laptop."""
 _REFUSED: Final = {
-    "stream": "answers come whole: leave stream out",
+    "stream": "streaming is not supported: omit stream",
     "tools": "tools are not supported",
     "functions": "tools are not supported",
     "logit_bias": "logit_bias is not supported",
@@ -42,16 +42,16 @@ _REFUSED: Final = {
 
 
 class BadRequestError(ValueError):
-    """A request that cannot be answered as it stands. The text is one line for its author."""
+    """An invalid request. The text is one line for its author."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeRequest:
-    """One request, read."""
+    """One parsed request."""
 
     num_answers: int
     max_tokens: int | None
-    """Longest answer in tokens; None for the default."""
+    """Maximum answer length in tokens; None for the default."""
     temperature: float
     top_p: float
     seed: int
@@ -59,44 +59,44 @@ class ServeRequest:
     logprobs: bool
     echo: bool
     token_ids: bool
-    """Give answers to a text in token ids, too, by vLLM's words."""
+    """True to return token ids too (vLLM's option)."""
 
 
 def chat_reply(policy: Policy, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer a request to `/v1/chat/completions`. Raises RequestError."""
-    wanted = _wanted(body)
+    """Answer a request to `/v1/chat/completions`. Raises BadRequestError."""
+    request = _parse_request(body)
     prompt = _chat_ids(policy, body.get("messages"))
-    (samples,) = _answers(policy, [prompt], wanted)
+    (samples,) = _answers(policy, [prompt], request)
     choices = [
         {
             "index": index,
             "message": {"role": "assistant", "content": text},
             "finish_reason": reason,
-            "logprobs": _chat_logprobs(policy, sample) if wanted.logprobs else None,
+            "logprobs": _chat_logprobs(policy, sample) if request.logprobs else None,
         }
         for index, sample in enumerate(samples)
-        for text, reason in [_cut(sample, wanted.stops)]
+        for text, reason in [_truncate(sample, request.stops)]
     ]
     return _reply("chat.completion", "chatcmpl", policy, [prompt], [samples], choices)
 
 
 def text_reply(policy: Policy, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer a request to `/v1/completions`. Raises RequestError."""
-    wanted = _wanted(body)
+    """Answer a request to `/v1/completions`. Raises BadRequestError."""
+    request = _parse_request(body)
     prompts = [_text_ids(policy, one) for one in _prompts(body.get("prompt"))]
-    made = _answers(policy, prompts, wanted)
+    made = _answers(policy, prompts, request)
     choices: list[dict[str, Any]] = []
     for prompt, samples in zip(prompts, made, strict=True):
         for sample in samples:
-            text, reason = _cut(sample, wanted.stops)
-            echoed = _decoded(policy, prompt) if wanted.echo else ""
+            text, reason = _truncate(sample, request.stops)
+            echoed = _decoded(policy, prompt) if request.echo else ""
             choice = {
                 "index": len(choices),
                 "text": echoed + text,
                 "finish_reason": reason,
-                "logprobs": _text_logprobs(policy, prompt, sample, wanted),
+                "logprobs": _text_logprobs(policy, prompt, sample, request),
             }
-            if wanted.token_ids:
+            if request.token_ids:
                 choice |= {"token_ids": list(sample.ids), "prompt_token_ids": list(prompt)}
             choices.append(choice)
     return _reply("text_completion", "cmpl", policy, prompts, made, choices)
@@ -110,7 +110,7 @@ def models_reply(policy: Policy) -> dict[str, Any]:
     }
 
 
-def _wanted(body: Mapping[str, Any]) -> ServeRequest:
+def _parse_request(body: Mapping[str, Any]) -> ServeRequest:
     for name, why in _REFUSED.items():
         if body.get(name):
             raise BadRequestError(why)
@@ -118,10 +118,10 @@ def _wanted(body: Mapping[str, Any]) -> ServeRequest:
     stops = [stops] if isinstance(stops, str) else stops
     if not isinstance(stops, list) or not all(isinstance(one, str) and one for one in stops):
         raise BadRequestError("stop must be a text or a list of texts")
-    if len(stops) > MOST:
-        raise BadRequestError(f"stop may have at most {MOST} texts")
+    if len(stops) > MAX_ITEMS:
+        raise BadRequestError(f"stop may have at most {MAX_ITEMS} texts")
     return ServeRequest(
-        num_answers=int(_number(body, "n", 1, 1, MOST, whole=True)),
+        num_answers=int(_number(body, "n", 1, 1, MAX_ITEMS, whole=True)),
         max_tokens=_max_tokens(body),
         temperature=_number(body, "temperature", 1.0, 0.0, 100.0),
         top_p=_number(body, "top_p", 1.0, 1e-6, 1.0),
@@ -160,7 +160,7 @@ def _number(
 
 
 def _chat_ids(policy: Policy, messages: object) -> list[int]:
-    """Token ids of a conversation: by the model's template, or of its one question without."""
+    """Return a conversation's token ids: by the chat template, or of its only question."""
     if not isinstance(messages, list) or not messages:
         raise BadRequestError("messages must be a list of at least one message")
     turns = [_turn(one) for one in messages]
@@ -176,10 +176,10 @@ def _chat_ids(policy: Policy, messages: object) -> list[int]:
                 )
             )
         except TemplateError as error:
-            raise BadRequestError(f"the model's chat template refuses this: {error}") from None
+            raise BadRequestError(f"the model's chat template rejects this: {error}") from None
     *before, last = turns
     if last["role"] != "user" or any(turn["role"] != "system" for turn in before):
-        raise BadRequestError("this model has no chat template: send one message of the user")
+        raise BadRequestError("this model has no chat template: send one user message")
     system = "\n\n".join(turn["content"] for turn in before)
     return encode_prompt(policy, last["content"], system=system)
 
@@ -196,13 +196,13 @@ def _turn(message: object) -> dict[str, str]:
 
 
 def _prompts(prompt: object) -> list[str | list[int]]:
-    """The prompts of a request: one text, one list of token ids, or a list of either."""
+    """Return the prompts of a request: one text, one list of token ids, or a list of either."""
     one_alone = isinstance(prompt, str) or (
         isinstance(prompt, list) and prompt != [] and all(type(each) is int for each in prompt)
     )
     prompts: Any = [prompt] if one_alone else prompt
-    if not isinstance(prompts, list) or not 0 < len(prompts) <= MOST:
-        raise BadRequestError(f"prompt must be a text, token ids, or a list of 1 to {MOST}")
+    if not isinstance(prompts, list) or not 0 < len(prompts) <= MAX_ITEMS:
+        raise BadRequestError(f"prompt must be a text, token ids, or a list of 1 to {MAX_ITEMS}")
     for each in prompts:
         ids = isinstance(each, list) and all(type(token) is int for token in each)
         if not (isinstance(each, str) or ids):
@@ -215,44 +215,44 @@ def _text_ids(policy: Policy, prompt: str | list[int]) -> list[int]:
     if not ids:
         raise BadRequestError("a prompt must have at least one token")
     if not all(0 <= token < len(policy.tokenizer) for token in ids):
-        raise BadRequestError("a prompt has a token that the model does not have")
+        raise BadRequestError("a prompt has a token id outside the vocabulary")
     return ids
 
 
 def _answers(
-    policy: Policy, prompts: Sequence[list[int]], wanted: ServeRequest
+    policy: Policy, prompts: Sequence[list[int]], request: ServeRequest
 ) -> list[list[Answer]]:
     room = min(policy.max_positions - len(prompt) for prompt in prompts)
-    asked = DEFAULT_TOKENS if wanted.max_tokens is None else wanted.max_tokens
-    if room < (0 if asked == 0 else 1):
+    max_tokens = DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
+    if room < (0 if max_tokens == 0 else 1):
         raise BadRequestError(
-            f"a prompt of {policy.max_positions - room} tokens leaves no room for an answer: "
+            f"a prompt of {policy.max_positions - room} tokens leaves no positions for an answer: "
             f"the model has {policy.max_positions} positions"
         )
-    if asked == 0:
-        return [[_EMPTY] * wanted.num_answers for _ in prompts]
+    if max_tokens == 0:
+        return [[_EMPTY] * request.num_answers for _ in prompts]
     generator = torch.Generator()
-    generator.manual_seed(wanted.seed)
+    generator.manual_seed(request.seed)
     return generate(
         policy,
         prompts,
-        num_completions=wanted.num_answers,
+        num_completions=request.num_answers,
         params=SamplingParams(
-            temperature=wanted.temperature,
-            top_p=wanted.top_p,
+            temperature=request.temperature,
+            top_p=request.top_p,
             top_k=0,
-            max_new_tokens=min(asked, room),
+            max_new_tokens=min(max_tokens, room),
         ),
         generator=generator,
     )
 
 
 _EMPTY: Final = Answer(ids=(), text="", finish_reason=FinishReason.LENGTH, logprobs=())
-"""The answer to a request for no tokens, as tools send it that want the prompt's alone."""
+"""The answer to a request for no tokens; tools send these for the prompt's log-probabilities."""
 
 
-def _cut(sample: Answer, stops: Sequence[str]) -> tuple[str, str]:
-    """Return an answer's text up to the first stop text, and why it ended."""
+def _truncate(sample: Answer, stops: Sequence[str]) -> tuple[str, str]:
+    """Return an answer's text up to the first stop string, and its finish reason."""
     places = [place for stop in stops if (place := sample.text.find(stop)) >= 0]
     if places:
         return sample.text[: min(places)], "stop"
@@ -280,14 +280,14 @@ def _chat_logprobs(policy: Policy, sample: Answer) -> dict[str, Any]:
 
 
 def _text_logprobs(
-    policy: Policy, prompt: list[int], sample: Answer, wanted: ServeRequest
+    policy: Policy, prompt: list[int], sample: Answer, request: ServeRequest
 ) -> dict[str, Any] | None:
-    """Return each token's log-probability, and the likeliest token there where it is known."""
-    if not wanted.logprobs:
+    """Return the log-probability of each token, and the likeliest token where it is known."""
+    if not request.logprobs:
         return None
     ids, logprobs = list(sample.ids), list[float | None](sample.logprobs)
     tops: list[dict[str, float] | None] = [None] * len(ids)
-    if wanted.echo:
+    if request.echo:
         known, likeliest = _of_prompt(policy, prompt)
         ids, logprobs, tops = [*prompt, *ids], [None, *known, *logprobs], [None, *likeliest, *tops]
     tokens = [_decoded(policy, [token]) for token in ids]
@@ -301,9 +301,9 @@ def _text_logprobs(
 
 
 def _of_prompt(policy: Policy, prompt: list[int]) -> tuple[list[float], list[dict[str, float]]]:
-    """Return the log-probability of each prompt token but the first, and the likeliest there."""
+    """Return the log-probability of each prompt token but the first, and the likeliest ones."""
     ids_1T = torch.tensor([prompt], device=policy.device)
-    with torch.inference_mode(), policy.whole(), policy.autocast():
+    with torch.inference_mode(), policy.gather(), policy.autocast():
         logits_TV = policy.model(input_ids=ids_1T, use_cache=False).logits[0, :-1].float()
     logprobs_TV = logits_TV.log_softmax(-1)
     own = logprobs_TV.gather(-1, ids_1T[0, 1:, None])[:, 0].tolist()
@@ -323,7 +323,7 @@ def _reply(
     made: Sequence[Sequence[Answer]],
     choices: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    asked = sum(map(len, prompts))
+    num_prompt = sum(map(len, prompts))
     answered = sum(len(sample.ids) for samples in made for sample in samples)
     return {
         "id": f"{prefix}-{secrets.token_hex(12)}",
@@ -332,8 +332,8 @@ def _reply(
         "model": policy.name,
         "choices": choices,
         "usage": {
-            "prompt_tokens": asked,
+            "prompt_tokens": num_prompt,
             "completion_tokens": answered,
-            "total_tokens": asked + answered,
+            "total_tokens": num_prompt + answered,
         },
     }

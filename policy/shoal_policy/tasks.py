@@ -23,35 +23,35 @@ from shoal_wire.types import Completion, Digest, FinishReason, InlineTask, Task
 
 log = logging.getLogger(__name__)
 
-_TOLD = 16
-"""Different errors of reward functions that are told: a stranger's text may cause any number."""
-_LOOKED_AT = 32
-"""Tasks looked at for each example: of some families most questions are held out or left out."""
-GROUP_S = 120.0
-"""Longest that this node's own OpenEnv server or judge may take for one group of another, beside
-the answer that it is at. A guess: eight answers of an LLM that takes 10 s for each, and half as
-much again."""
-OTHERS_S = GROUP_S
-"""After so long, no further group of others is begun by an own server or judge before the next time
-that groups are verified. A guess: own answers, which nobody else grades, may need as long."""
+_MAX_LOGGED = 16
+"""Maximum number of different reward errors logged: untrusted text may cause any number."""
+_CANDIDATES_PER_EXAMPLE = 32
+"""Tasks checked per example: in some families most questions are held out or skipped."""
+MAX_GROUP_S = 120.0
+"""Maximum time of this node's own OpenEnv server or judge for one external group, in addition to
+the current answer. A guess: eight answers of an LLM that takes 10 s each, and half as much again.
+"""
+MAX_EXTERNAL_S = MAX_GROUP_S
+"""Time after which an own server or judge begins no further external group in one call. A guess:
+own answers, which only this node scores, may need as long."""
 
 
 class MissingReward(StrEnum):
-    """Why this node's own OpenEnv server or judge gave a group of another no rewards."""
+    """Why this node's own OpenEnv server or judge gave an external group no rewards."""
 
     WAITS = "waits"
-    """It is away, or other groups took its time: it may judge this one later."""
+    """It is unavailable, or busy with other groups: it may score this one later."""
     FAILED = "failed"
-    """It took too long for this group, or graded none of its answers: it would again."""
+    """It took too long for this group, or scored none of its answers; it would fail again."""
 
 
-def or_zeros(rewards: list[float] | MissingReward, count: int) -> list[float]:
-    """Return a group's rewards; of `count` answers without, zeros."""
+def fill_zeros(rewards: list[float] | MissingReward, count: int) -> list[float]:
+    """Return a group's rewards; zeros for `count` answers without rewards."""
     return [0.0] * count if isinstance(rewards, MissingReward) else rewards
 
 
 class TaskSource:
-    """Draws questions and verifies completions of one swarm's families."""
+    """Samples questions and verifies completions of a swarm's task families."""
 
     def __init__(
         self,
@@ -60,37 +60,37 @@ class TaskSource:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`clock` counts seconds."""
+        """`clock` returns seconds."""
         self._worker = worker
         self._clock = clock
         self._families = tuple(families)
         self._by_name = {family.name: family for family in families}
         self._held_out: dict[int, list[Question]] = {}
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._num_out_of_range = 0
 
     @property
     def num_families(self) -> int:
-        """The number of families that the swarm has."""
+        """Return the number of families in the swarm."""
         return len(self._families)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The families, in the swarm's order."""
+        """Return the family names, in the swarm's order."""
         return tuple(self._by_name)
 
     def expected(self, tasks: Sequence[Task]) -> list[str | None]:
-        """Return the generator's own answers; None where any valid one is accepted."""
+        """Return the expected answers; None if any valid one is accepted."""
         return [item.answer for item in self._worker.items([coordinates_of(one) for one in tasks])]
 
     def draw(self, rng: random.Random, count: int) -> list[Question]:
-        """Draw `count` fresh questions, families by the swarm's weights with replacement."""
+        """Sample `count` fresh questions, families with replacement by the swarm's weights."""
         return [self.question(at, text) for at, text in self._worker.draw(rng, count)]
 
     def held_out(self, per_family: int) -> list[Question]:
-        """The evaluation's questions, family by family: always the same, never drawn above.
+        """Return the evaluation's questions by family: always the same, never used in training.
 
-        None of a family that is too small to keep any.
+        None of a family that is too small.
         """
         if per_family not in self._held_out:
             found = self._worker.held_out(per_family, families=self._families)
@@ -98,10 +98,10 @@ class TaskSource:
         return list(self._held_out[per_family])
 
     def for_training(self, tasks: Sequence[Task]) -> list[Question | Split]:
-        """Regenerate the questions of others' tasks from their coordinates.
+        """Return the questions of external tasks, regenerated from their coordinates.
 
-        Of a task that is not for training, by its seed or by its question, what it is for instead:
-        `UNAVAILABLE` where this node's own server has to say it and cannot now.
+        For a task that is not for training, by its seed or its question, its split instead:
+        `UNAVAILABLE` if this node's own server would decide that and is unavailable.
         """
         generated = [coordinates_of(task) for task in tasks if task.inline is None]
         made = iter(self._worker.questions_and_splits(generated) if generated else ())
@@ -126,20 +126,22 @@ class TaskSource:
         )
 
     def _part_of_inline(self, task: InlineTask) -> Split:
-        """A question in words of its own is held against what any family could ask."""
+        """Return the split of a free-text question, compared with all held-out questions."""
         known = {one.text for questions in self._held_out.values() for one in questions}
         is_kept = is_held_out(Digest(question_digest(task.question))) or task.question in known
         return Split.HELD_OUT if is_kept else Split.TRAINING
 
     def examples(self, count: int) -> dict[str, list[Example]]:
-        """Up to `count` worked examples of every family, no question twice: always the same.
+        """Return up to `count` worked examples per family, no question twice: always the same.
 
-        Their answers differ as far as they can: a model repeats what it saw most. None where the
-        generator, or the row, has no answer to show.
+        Their answers differ as far as possible, since a model repeats what it sees most. Empty if
+        the generator, or the row, has no answer to show.
         """
         found = {}
         for family in self._families:
-            chosen = self._training_only(example_coordinates(family, _LOOKED_AT * count))
+            chosen = self._training_only(
+                example_coordinates(family, _CANDIDATES_PER_EXAMPLE * count)
+            )
             tagged = self._tagged(family.name)
             worked = read_worked_answers(family) if tagged else {}
             shown: dict[str, Example] = {}
@@ -156,57 +158,57 @@ class TaskSource:
         return found
 
     def trials(self, family: str, count: int) -> list[Question]:
-        """Questions of a family that try prompts: always the same, shared and trained on by nobody.
+        """Return a family's trial questions: always the same, neither shared nor trained on.
 
-        Of a file of rows they are training rows, for it has no others.
+        For a file of rows they are training rows, since it has no others.
         """
-        looked_at = trial_coordinates(self._by_name[family], _LOOKED_AT * count)
-        chosen = self._training_only(looked_at)[:count]
+        candidates = trial_coordinates(self._by_name[family], _CANDIDATES_PER_EXAMPLE * count)
+        chosen = self._training_only(candidates)[:count]
         texts = self._worker.questions(chosen) if chosen else []
         return [self.question(at, text) for at, text in zip(chosen, texts, strict=True)]
 
     def _training_only(self, chosen: Sequence[TaskCoordinates]) -> list[TaskCoordinates]:
-        """Return the questions for training: not held out, whatever their seed, nor left out."""
+        """Return the coordinates whose split is training."""
         parts = self._worker.parts(chosen) if chosen else []
         return [at for at, part in zip(chosen, parts, strict=True) if part is Split.TRAINING]
 
     def digest(self, family: str) -> str:
-        """Name what a family asks, by its configuration; 32 hexadecimal digits."""
+        """Return the digest of a family's configuration; 32 hexadecimal digits."""
         return self._by_name[family].digest.hex()
 
     def play(self, requests: Sequence[PlayRequest]) -> list[Play]:
-        """Return what environments answer to the beginnings of games, in order."""
+        """Return environments' replies to the first messages of games, in order."""
         plays = self._worker.play(requests) if requests else []
         for request, one in zip(requests, plays, strict=True):
-            self._tell(request.task.family, one.error)
+            self._log_error(request.task.family, one.error)
         return plays
 
     def verify_own(self, groups: Sequence[OwnGroup]) -> list[list[float]]:
-        """Return the rewards of own groups, one list a group: zeros where there are none."""
+        """Return the rewards of own groups, one list per group; zeros without rewards."""
         answered = [
             (group.question.task, [(a.text, a.finish_reason) for a in group.answers])
             for group in groups
         ]
         verified = self._verify(answered, group_s=math.inf, all_s=math.inf)
         counts = [len(group.answers) for group in groups]
-        return list(map(or_zeros, verified, counts))
+        return list(map(fill_zeros, verified, counts))
 
     def verify(
         self, groups: Sequence[tuple[Task, Sequence[Completion]]]
     ) -> list[list[float] | MissingReward]:
-        """Return the rewards of others' groups by this node's own verifier (SAPO, Alg. 1).
+        """Return the rewards of external groups by this node's own verifier (SAPO, Alg. 1).
 
-        An own OpenEnv server or judge has `GROUP_S` for each group; `OTHERS_S` after the first was
-        begun, those that it has not begun wait.
+        An own OpenEnv server or judge has `MAX_GROUP_S` per group; groups not begun within
+        `MAX_EXTERNAL_S` wait.
         """
         answered = [
             (task, [(c.text, c.finish_reason) for c in completions]) for task, completions in groups
         ]
-        return self._verify(answered, group_s=GROUP_S, all_s=OTHERS_S)
+        return self._verify(answered, group_s=MAX_GROUP_S, all_s=MAX_EXTERNAL_S)
 
     def rewards(self, groups: Sequence[tuple[Task, Sequence[Completion]]]) -> list[list[float]]:
-        """Return what `verify` does, and zeros where there are no rewards."""
-        return list(map(or_zeros, self.verify(groups), [len(each) for _, each in groups]))
+        """Return the rewards as `verify` does, with zeros for groups without rewards."""
+        return list(map(fill_zeros, self.verify(groups), [len(each) for _, each in groups]))
 
     def _verify(
         self,
@@ -215,27 +217,29 @@ class TaskSource:
         group_s: float,
         all_s: float,
     ) -> list[list[float] | MissingReward]:
-        asked = [
+        requests = [
             None
             if task.inline is not None
             else GroupRequest(task=coordinates_of(task), answers=tuple(answers))
             for task, answers in groups
         ]
-        together = [one for one in asked if one and not self._is_judged(one.task.family)]
+        together = [
+            one for one in requests if one and not self._is_scored_one_by_one(one.task.family)
+        ]
         results = iter(self._score(together))
         until = self._clock() + all_s
         found: list[list[float] | MissingReward] = []
-        for (task, answers), each in zip(groups, asked, strict=True):
+        for (task, answers), each in zip(groups, requests, strict=True):
             if task.inline is not None:
                 found.append([inline_reward(task.inline, *answer) for answer in answers])
-            elif each is not None and self._is_judged(task.family):
-                found.append(self._judged(each, until, group_s))
+            elif each is not None and self._is_scored_one_by_one(task.family):
+                found.append(self._score_one_by_one(each, until, group_s))
             else:
                 found.append([one.reward for one in next(results)])
         return found
 
-    def _is_judged(self, family: str) -> bool:
-        """Return whether an own server, judge or unit tests score a family, answer by answer."""
+    def _is_scored_one_by_one(self, family: str) -> bool:
+        """Return whether a family is scored answer by answer, by a server, judge or unit tests."""
         spec = self._by_name.get(family)
         return spec is not None and (spec.is_local or spec.is_on_a_server or spec.runs_code)
 
@@ -243,19 +247,21 @@ class TaskSource:
         results = self._worker.score_groups(groups) if groups else []
         for group, each in zip(groups, results, strict=True):
             for result in each:
-                if not self._by_name[group.task.family].runs_code:  # else it is the completion's
-                    self._tell(group.task.family, result.error)
+                if not self._by_name[
+                    group.task.family
+                ].runs_code:  # otherwise the completion's own error
+                    self._log_error(group.task.family, result.error)
                 self._num_out_of_range += bool(result.note)
-                self._tell_note(result.note)
+                self._log_note(result.note)
         return results
 
-    def _judged(
+    def _score_one_by_one(
         self, group: GroupRequest, until: float, group_s: float
     ) -> list[float] | MissingReward:
         """Return one group's rewards by an own server or judge, answer by answer.
 
-        What a judge could not grade says nothing about the rest of its group: all earn alike then,
-        so that nobody is taught the judge's failure.
+        If a judge fails on an answer, the whole group earns equal rewards, so that its failure
+        gives no signal.
         """
         began = self._clock()
         if began > until:
@@ -263,7 +269,7 @@ class TaskSource:
         results: dict[tuple[str, FinishReason], ScoreResult] = {}
         for answer in dict.fromkeys(group.answers):
             if self._clock() - began > group_s:
-                self._tell_slow(group.task.family, group_s)
+                self._warn_slow(group.task.family, group_s)
                 return MissingReward.FAILED
             ((results[answer],),) = self._score([GroupRequest(task=group.task, answers=(answer,))])
             if results[answer].is_deferred and len(results) == 1:
@@ -279,42 +285,42 @@ class TaskSource:
             return [0.0] * len(group.answers)
         return [results[answer].reward for answer in group.answers]
 
-    def _tell(self, family: str, error: str) -> None:
-        """Tell the author of a reward, once for each line of the file, that it raises."""
-        if error and error not in self._told and len(self._told) < _TOLD:
-            self._told.add(error)
+    def _log_error(self, family: str, error: str) -> None:
+        """Warn once about each error of a reward function."""
+        if error and error not in self._logged and len(self._logged) < _MAX_LOGGED:
+            self._logged.add(error)
             log.warning("the reward of %s counts as 0 where its function fails: %s", family, error)
 
     def take_num_out_of_range(self) -> int:
-        """Return how many rewards lay outside `reward_range` since this was last asked."""
+        """Return the number of rewards outside `reward_range` since the last call."""
         count, self._num_out_of_range = self._num_out_of_range, 0
         return count
 
-    def _tell_note(self, note: str) -> None:
-        """Tell the author of a reward, once, what counts although it may not be meant."""
-        if note and note not in self._told and len(self._told) < _TOLD:
-            self._told.add(note)
+    def _log_note(self, note: str) -> None:
+        """Warn once about each note on a reward that may be unintended."""
+        if note and note not in self._logged and len(self._logged) < _MAX_LOGGED:
+            self._logged.add(note)
             log.warning("%s", note)
 
-    def _tell_slow(self, family: str, group_s: float) -> None:
-        """Tell the operator, once for each family, that its server or judge is too slow."""
-        if family not in self._told:
-            self._told.add(family)
+    def _warn_slow(self, family: str, group_s: float) -> None:
+        """Warn once per family that its server or judge is too slow."""
+        if family not in self._logged:
+            self._logged.add(family)
             log.warning(
                 "%s: its server, judge or tests took over %.0f s for one group", family, group_s
             )
 
     def question(self, at: TaskCoordinates, text: str) -> Question:
-        """Return a question of this node's own, by its coordinates and the text that it has."""
+        """Return an own question from its coordinates and text."""
         return self._as_question(make_task(at, text, self._by_name[at.family]), text)
 
     def system(self, family: str) -> str:
-        """Return the family's own system turn; empty for none."""
+        """Return the family's system message; empty for none."""
         spec = self._by_name.get(family)
         return "" if spec is None else spec.system
 
     def max_turns(self, family: str) -> int:
-        """Return the most messages of a game of this family; 0 where it does not answer back."""
+        """Return the maximum number of messages in a game of this family; 0 for no game."""
         spec = self._by_name.get(family)
         return spec.max_turns if spec is not None and spec.is_environment else 0
 
@@ -325,5 +331,5 @@ class TaskSource:
     def _tagged(self, family: str) -> bool:
         spec = self._by_name.get(family)
         is_tagged = spec is not None and spec.is_tagged
-        # A game is played in the form that its environment asks for.
+        # A game uses the format of its environment.
         return is_tagged and not self.max_turns(family)

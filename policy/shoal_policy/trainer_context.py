@@ -1,4 +1,4 @@
-"""The things that a trainer works with beside its model, and how it is told to stop. No tensors."""
+"""A trainer's access to tasks, node and swarm, and its stop flag. No tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal_wire.manifest import SwarmRules
 
 
 class Interrupted(Exception):  # noqa: N818 - an order, not a fault
-    """The trainer was told to stop; the round so far has had no effect on the weights."""
+    """The trainer was stopped; the current round had no effect on the weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +24,8 @@ class TrainerContext:
     link: NodeLink
     rules: SwarmRules
     should_stop: Callable[[], bool]
-    """Returns whether the trainer must end; called between the steps of a round."""
+    """Returns whether the trainer must stop; called between the steps of a round."""
     phases: ProgressTracker = field(default_factory=ProgressTracker)
-    """Told what is being done."""
+    """Tracks the current phase."""
     swarm: str = ""
-    """Digest of the swarm, hex: no run of another one is resumed; empty where there is none."""
+    """Hex digest of the swarm; runs of other swarms are not resumed. Empty without one."""

@@ -1,8 +1,8 @@
-"""A training's course: begun anew or taken up where its newest checkpoint stands, and taken back.
+"""A training run: started or resumed from its newest checkpoint, and rolled back.
 
-settings ──▶ begin_or_resume ──▶ Course ──rounds──▶ Course ──state()──▶ checkpoint
-                                   ▲                                        │
-                                   └────────────── take_back ◀──────────────┘
+settings ──▶ begin_or_resume ──▶ TrainingRun ──rounds──▶ TrainingRun ──state()──▶ checkpoint
+                                      ▲                                               │
+                                      └───────────────── roll_back ◀──────────────────┘
 """
 
 from __future__ import annotations
@@ -20,10 +20,15 @@ from shoal_policy.checkpoint.saved import CheckpointError, TrainerState, latest_
 from shoal_policy.checkpoint.saving import LoadedCheckpoint, load_checkpoint, save_checkpoint
 from shoal_policy.model.from_settings import fresh_policy
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.lora import rank_of
-from shoal_policy.record.earlier_runs import drop_waiting, finish_replacing, replace_run, set_aside
+from shoal_policy.model.lora import adapter_rank
+from shoal_policy.record.earlier_runs import (
+    archive_run,
+    discard_next_run,
+    finish_replacement,
+    replace_run,
+)
 from shoal_policy.record.progress import RunCounters
-from shoal_policy.update.grpo import optimizer_of
+from shoal_policy.update.grpo import build_optimizer
 from shoal_settings.schema import Settings
 from shoal_tasks.run_check import other_checkpoint
 from shoal_wire.types import GroupId
@@ -33,7 +38,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class TrainingRun:
-    """A policy in training, and how far it is: what a checkpoint saves. Changes in place."""
+    """A policy in training with its progress: what a checkpoint saves. Changes in place."""
 
     policy: Policy
     optimizer: Any
@@ -43,13 +48,13 @@ class TrainingRun:
     """Updates the policy has received."""
     progress: RunCounters = field(default_factory=RunCounters)
     consumed_ids: tuple[GroupId, ...] = ()
-    """Ids of the external groups whose effect is in the checkpoint that training resumed from."""
+    """Ids of external groups whose effect is in the checkpoint that the run resumed from."""
     has_checkpoint: bool = False
     swarm: str = ""
-    """Digest of the swarm, hex, that checkpoints name."""
+    """Hex digest of the swarm, stored in checkpoints."""
 
     def state(self, consumed: Sequence[GroupId]) -> TrainerState:
-        """Return what a checkpoint says beside the weights; `consumed` have their effect in it."""
+        """Return the state for a checkpoint, without weights; it contains groups `consumed`."""
         return TrainerState(
             round=self.round,
             policy_version=self.policy_version,
@@ -60,58 +65,58 @@ class TrainingRun:
 
 
 def begin_or_resume(settings: Settings, *, seed: int, swarm: str = "") -> TrainingRun:
-    """Take up the newest good checkpoint; begin anew without one, or when told to.
+    """Resume from the newest good checkpoint; start a new run without one, or if configured.
 
-    Beginning anew sets aside what an earlier run left: on `--no-resume` with fresh weights, on
-    `--new-run` in another `swarm` with those of the checkpoint.
+    A new run archives the earlier one's files: with `--no-resume` it has fresh weights, with
+    `--new-run` in another `swarm` those of the checkpoint.
 
     Raises:
-        ModelError: the model cannot be used; nothing has been touched then.
+        ModelError: the model cannot be used; nothing was changed.
         CheckpointError: the checkpoint cannot be read, or is of another model.
         RunMismatchError: it is of another swarm.
     """
     if settings.resume:
-        finish_replacing(settings.data_dir)
+        finish_replacement(settings.data_dir)
     else:
-        drop_waiting(settings.data_dir)
+        discard_next_run(settings.data_dir)
     found = latest_checkpoint(settings.data_dir) if settings.resume else None
     for skipped in found.skipped if found else ():
         log.warning("checkpoint %s is not used: %s", skipped.path.name, skipped.reason)
     if found is not None and found.path is not None:
-        return _resumed(settings, found.path, swarm)
+        return _resume(settings, found.path, swarm)
     policy = fresh_policy(settings, seed=seed)
-    course = TrainingRun(
+    run = TrainingRun(
         policy=policy,
-        optimizer=optimizer_of(settings, policy),
+        optimizer=build_optimizer(settings, policy),
         swarm=swarm,
     )
-    if not settings.resume:  # only now: a wrong model has touched nothing
-        _set_earlier_run_aside(settings)
-    return course
+    if not settings.resume:  # only now, so that a wrong model changes nothing
+        _archive_earlier_run(settings)
+    return run
 
 
 def roll_back(
-    course: TrainingRun, settings: Settings, *, seed: int, means: Backend = LOCAL_BACKEND
+    run: TrainingRun, settings: Settings, *, seed: int, backend: Backend = LOCAL_BACKEND
 ) -> None:
-    """Give a course the weights of its last checkpoint again, or of its start; rounds count on.
+    """Restore the weights of a run's last checkpoint, or of its start; rounds count on.
 
-    They are read into the host's memory: a device need not hold two policies and optimisers.
+    They are loaded into host memory: a device need not hold two policies and optimisers.
     """
     settings = settings.model_copy(update={"device": "cpu"})
-    found = latest_checkpoint(settings.data_dir) if course.has_checkpoint else None
+    found = latest_checkpoint(settings.data_dir) if run.has_checkpoint else None
     if found is not None and found.path is not None:
         loaded = load_checkpoint(found.path, settings)
         good, optimizer = loaded.policy, loaded.optimizer
-        course.policy_version = loaded.state.policy_version
+        run.policy_version = loaded.state.policy_version
     else:
         with torch.random.fork_rng(devices=[]):
             good = fresh_policy(settings, seed=seed)
-        optimizer = optimizer_of(settings, good)
-        course.policy_version = 0
-    means.restore(course.policy, course.optimizer, good, optimizer)
+        optimizer = build_optimizer(settings, good)
+        run.policy_version = 0
+    backend.restore(run.policy, run.optimizer, good, optimizer)
 
 
-def _resumed(settings: Settings, path: Path, swarm: str) -> TrainingRun:
+def _resume(settings: Settings, path: Path, swarm: str) -> TrainingRun:
     loaded = load_checkpoint(path, settings)
     different = _difference(loaded.policy, settings)
     if different:
@@ -120,8 +125,8 @@ def _resumed(settings: Settings, path: Path, swarm: str) -> TrainingRun:
         )
     state = loaded.state
     if swarm and state.swarm and state.swarm != swarm:
-        return _begun_with(settings, loaded, swarm)
-    course = TrainingRun(
+        return _start_run_from(settings, loaded, swarm)
+    run = TrainingRun(
         policy=loaded.policy,
         optimizer=loaded.optimizer,
         round=state.round,
@@ -131,49 +136,49 @@ def _resumed(settings: Settings, path: Path, swarm: str) -> TrainingRun:
         has_checkpoint=True,
         swarm=swarm or state.swarm,
     )
-    log.info("resumed at round %d from %s", course.round, path.name)
-    return course
+    log.info("resumed at round %d from %s", run.round, path.name)
+    return run
 
 
-def _begun_with(settings: Settings, loaded: LoadedCheckpoint, swarm: str) -> TrainingRun:
-    """Begin a run of another swarm with a checkpoint's weights; its run is set aside.
+def _start_run_from(settings: Settings, loaded: LoadedCheckpoint, swarm: str) -> TrainingRun:
+    """Start a run of another swarm with a checkpoint's weights, and archive the earlier run.
 
-    Raises RunMismatchError where nobody has allowed that.
+    Raises RunMismatchError if the settings do not allow that.
     """
     state = loaded.state
     if not settings.new_run:
         raise other_checkpoint(settings.data_dir, state.swarm, swarm)
-    course = TrainingRun(
+    run = TrainingRun(
         policy=loaded.policy,
-        optimizer=optimizer_of(settings, loaded.policy),
+        optimizer=build_optimizer(settings, loaded.policy),
         policy_version=state.policy_version,
         consumed_ids=tuple(GroupId(bytes.fromhex(one)) for one in state.consumed_ids),
         has_checkpoint=True,
         swarm=swarm,
     )
-    begun = course.state(course.consumed_ids)
+    begun = run.state(run.consumed_ids)
     aside = replace_run(
         settings.data_dir,
-        lambda folder: save_checkpoint(folder, course.policy, course.optimizer, begun),
+        lambda folder: save_checkpoint(folder, run.policy, run.optimizer, begun),
     )
     log.info(
-        "a new run with the weights of round %d of swarm %s; what that run left is in %s",
+        "new run with the weights of round %d of swarm %s; the earlier run's files are in %s",
         *(state.round, state.swarm[:12], aside),
     )
-    return course
+    return run
 
 
-def _set_earlier_run_aside(settings: Settings) -> None:
-    aside = set_aside(settings.data_dir)
+def _archive_earlier_run(settings: Settings) -> None:
+    aside = archive_run(settings.data_dir)
     if aside is not None:
-        log.info("starting over: what an earlier run left is in %s", aside)
+        log.info("starting over: the earlier run's files are in %s", aside)
 
 
 def _difference(policy: Policy, settings: Settings) -> str | None:
-    """Return how a checkpoint's policy differs from the one asked for; None if it does not."""
+    """Return how a checkpoint's policy differs from the configured one; None if it does not."""
     if policy.name != settings.model:
         return f"model {policy.name!r}, not {settings.model!r}"
-    found, wanted = rank_of(policy), settings.lora_rank
+    found, wanted = adapter_rank(policy), settings.lora_rank
     return None if found == wanted else f"{_adapter_text(found)}, not {_adapter_text(wanted)}"
 
 

@@ -22,7 +22,7 @@ from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeRefused, NodeUnavailable
 from shoal_policy.node.link import NodeLink
 from shoal_policy.rollouts import Question, publish_requests, shareable
-from shoal_policy.tasks import MissingReward, TaskSource, or_zeros
+from shoal_policy.tasks import MissingReward, TaskSource, fill_zeros
 from shoal_tasks.prompts import messages_for
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.types import Split
@@ -191,7 +191,7 @@ class Swarm:
         ]
         if reports:
             self._link.report(reports)
-        return list(map(or_zeros, verified, [len(one.answers) for one in groups]))
+        return list(map(fill_zeros, verified, [len(one.answers) for one in groups]))
 
     def acknowledge(self, groups: Sequence[LeasedGroup | GroupId]) -> bool:
         """End leases of groups that were trained on: they are never sampled again.

@@ -40,7 +40,7 @@ def play_by_model(
         (first,) = worker.questions([at])
         shown = _Shown(console, tasks.play)
         console.print_lines(first)
-        groups = LocalGenerator().answer(
+        groups = LocalGenerator().generate(
             GenerationRequest(
                 questions=[tasks.question(at, first)],
                 policy=policy,

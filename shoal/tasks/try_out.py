@@ -98,10 +98,10 @@ def _tried(
     """
     policy = policy_of_model("tasks try", arguments.model, prompt=arguments.prompt)
     # Late: torch takes seconds to import, and `--help` needs none of it.
+    from shoal_policy.few_shot import AUTO, build_few_shot
     from shoal_policy.generation.generator import GenerationRequest
     from shoal_policy.generation.local_generator import LocalGenerator
     from shoal_policy.model.loading import PromptFormat
-    from shoal_policy.shots import AUTO, shots_of
     from shoal_policy.tasks import TaskSource
     from shoal_wire.types import SamplingParams
 
@@ -112,13 +112,13 @@ def _tried(
         tasks = TaskSource(worker, [spec])
         shots = AUTO if arguments.shots is None else arguments.shots
         if policy.prompt_format is not PromptFormat.TINY:
-            policy = replace(policy, shots=shots_of(policy, tasks, shots))
+            policy = replace(policy, few_shot=build_few_shot(policy, tasks, shots))
         rows: dict[str, dict[str, Any]] = {}
         questions = {one.text: one for one in tasks.draw(random.Random(0), 4 * arguments.rows)}
         asked = list(questions.values())[: arguments.rows]
         for number in range(0, len(asked), _AT_ONCE):
             told(number + 1, len(asked))
-            groups = LocalGenerator().answer(
+            groups = LocalGenerator().generate(
                 GenerationRequest(
                     questions=asked[number : number + _AT_ONCE],
                     policy=policy,
@@ -135,7 +135,7 @@ def _tried(
             ):
                 reasons = _reasons(worker, group) if spec.runs_code else ()
                 rows[group.question.text] = _row(group, right, rewards, reasons)
-    shown = policy.shots.families.get(spec.name)
+    shown = policy.few_shot.families.get(spec.name)
     return {
         "family": spec.name,
         "model": arguments.model,

@@ -14,11 +14,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shoal_policy.model.examples import Shots, ShownExamples
+from shoal_policy.model.examples import FamilyExamples, FewShotExamples
 from shoal_policy.model.loading import Policy
 from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from tests.policy import tiny_models
-from tests.policy.update.bench import group_of
+from tests.policy.update.update_cases import group_of
 from tests.support.pretended_device import Pretended
 
 PROMPTS = [[1, 20, 21, 22, 4], [1, 30, 31, 32, 4], [1, 9, 9, 14, 4]]
@@ -27,7 +27,7 @@ LONG = [1, *(20 + n % 30 for n in range(60)), 4]
 
 
 def _groups(count: int) -> list[TrainGroup]:
-    """So many groups of two answers, every other one of another node, on one long prompt."""
+    """Return groups of two answers, every other one of another node, on one long prompt."""
     return [
         group_of(
             LONG,
@@ -58,12 +58,14 @@ def _plain() -> Policy:
 
 
 def _with_examples(count: int) -> Policy:
-    """One whose prompts begin with the worked examples of so many families, of unequal length."""
+    """One whose prompts begin with the worked examples of several families, of unequal length."""
     shown = {
-        str(family): ShownExamples(count=1, examples=(), prefix=tuple(_prefix(family)))
+        str(family): FamilyExamples(count=1, examples=(), prefix=tuple(_prefix(family)))
         for family in range(count)
     }
-    return dataclasses.replace(tiny_models.policy("qwen2"), shots=Shots(shown), eos_ids=NEVER)
+    return dataclasses.replace(
+        tiny_models.policy("qwen2"), few_shot=FewShotExamples(shown), eos_ids=NEVER
+    )
 
 
 def _prefix(family: int) -> list[int]:
@@ -71,7 +73,7 @@ def _prefix(family: int) -> list[int]:
 
 
 def _answered_behind_examples(policy: Policy, tokens: int) -> list[float]:
-    families = range(len(policy.shots.families))
+    families = range(len(policy.few_shot.families))
     prompts = [[*_prefix(family), *PROMPTS[family % 3]] for family in families]
     return _answered(policy, tokens, prompts)
 

@@ -35,7 +35,7 @@ def replies(status: int, body: Any, *, only: str = "", **headers: str) -> Fate:
 def drawn(
     policy: Policy, ids: Sequence[int], request: dict[str, Any], *, num: int, seed: int
 ) -> list[Answer]:
-    """So many answers to a prompt, sampled as the request asks."""
+    """Return answers to a prompt, sampled as the request asks."""
     params = tiny_models.sampling(
         request.get("max_tokens") or request["max_completion_tokens"],
         temperature=request["temperature"],
@@ -60,7 +60,7 @@ class ModelServer(ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.now = self.most = 0
         self._model = threading.Lock()
-        self._asked: Counter[str] = Counter()
+        self._requested: Counter[str] = Counter()
 
     @property
     def base_url(self) -> str:
@@ -81,9 +81,9 @@ class ModelServer(ThreadingHTTPServer):
         """Generate one completion as the request asks."""
         with self._model:
             # Its n-th request of these words, whatever came between: the order is chance.
-            asked = json.dumps(request, sort_keys=True)
-            self._asked[asked] += 1
-            seed = zlib.crc32(f"{self._asked[asked]} {asked}".encode())
+            requested = json.dumps(request, sort_keys=True)
+            self._requested[requested] += 1
+            seed = zlib.crc32(f"{self._requested[requested]} {requested}".encode())
             ids = encode_text(self.policy, prompt.lower() or " ")  # a template is never empty
             return drawn(self.policy, ids, request, num=1, seed=seed)[0]
 

@@ -94,12 +94,12 @@ def start(data_dir: Path, model: str, *, trap: int = 0, **changes: Any) -> Any:
     `trap`: kill -9 at that flush of a checkpoint.
     """
     data_dir.mkdir(exist_ok=True)
-    hearing, heard = context().Pipe(duplex=False)
+    hearing, received = context().Pipe(duplex=False)
     process = context().Process(
-        target=_main, args=(heard, data_dir, model, pool(), trap, changes), daemon=True
+        target=_main, args=(received, data_dir, model, pool(), trap, changes), daemon=True
     )
     process.start()
-    heard.close()
+    received.close()
     assert hearing.poll(PATIENCE_S), "the trainer does not start"
     hearing.close()
     return process
@@ -135,7 +135,7 @@ def _run_command(flags: list[str], environment: dict[str, str]) -> None:
 
 
 def _main(
-    heard: Any,
+    received: Any,
     data_dir: Path,
     model: str,
     drawn: Sequence[tuple[TaskCoordinates, str]],
@@ -148,7 +148,7 @@ def _main(
 
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    heard.close()
+    received.close()
     sys.stderr = (data_dir / "log.txt").open("a")
     if trap:
         _set_trap(trap)

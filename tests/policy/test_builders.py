@@ -1,4 +1,4 @@
-"""Each setting of the trainer is read by each way to a trainer: begun anew, or taken up."""
+"""Each setting of the trainer is read by each way to a trainer: new, or resumed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def played(folder: Path, model: str, rounds: int, **more: Any) -> Read:
     return read
 
 
-def test_every_setting_is_read_by_a_trainer_begun_anew_and_by_one_taken_up(
+def test_every_setting_is_read_by_a_new_and_by_a_resumed_trainer(
     tmp_path: Path, model: str
 ) -> None:
     begun = played(tmp_path, model, 1, eval_every=1, eval_per_family=1)

@@ -95,7 +95,7 @@ def test_it_hears_a_stop() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "asked", "rounds"),
+    ("model", "requested", "rounds"),
     [
         ("tiny", -1, CHEAP_EVAL_EVERY),
         ("tiny-sparse", -1, CHEAP_EVAL_EVERY),
@@ -106,6 +106,6 @@ def test_it_hears_a_stop() -> None:
     ],
 )
 def test_by_default_what_is_cheap_is_evaluated_more_often(
-    model: str, asked: int, rounds: int
+    model: str, requested: int, rounds: int
 ) -> None:
-    assert evaluation_interval(Settings(model=model, eval_every=asked)) == rounds
+    assert evaluation_interval(Settings(model=model, eval_every=requested)) == rounds

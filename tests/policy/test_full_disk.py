@@ -44,11 +44,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, model: str) -> Trainer
     return made
 
 
-def told(of: Trainer) -> list[str]:
+def reported(of: Trainer) -> list[str]:
     """Record why it is paused, from now on."""
     whys: list[str] = []
-    tell = of._pause._tell
-    of._pause._tell = lambda why: (whys.append(why), tell(why))[1]  # type: ignore[func-returns-value]
+    tell = of._pause._on_change
+    of._pause._on_change = lambda why: (whys.append(why), tell(why))[1]  # type: ignore[func-returns-value]
     return whys
 
 
@@ -58,7 +58,7 @@ def assert_lost_nothing(made: Trainer, data_dir: Path, undisturbed: Trainer) -> 
     path = latest_checkpoint(data_dir).path
     assert path is not None and path.name == f"round-{ROUNDS:06d}"
     assert case.same_weights(
-        case.weights(made.course.policy), case.weights(undisturbed.course.policy)
+        case.weights(made.training_run.policy), case.weights(undisturbed.training_run.policy)
     )
 
 
@@ -90,16 +90,16 @@ def test_whichever_write_fails_first_nothing_is_lost(
     place, name = {
         "appended": (os, "write"),
         "moved": (Path, "rename"),
-        "model": (made.course.policy.model, "save_pretrained"),
+        "model": (made.training_run.policy.model, "save_pretrained"),
         "optimizer": (torch, "save"),
         "flushed": (saving, "sync"),
     }[where]
     monkeypatch.setattr(place, name, fails_a_few_times(getattr(place, name), first))
-    whys = told(made)
+    whys = reported(made)
     made.run()
     monkeypatch.undo()
     assert_lost_nothing(made, tmp_path, undisturbed)
-    assert whys.count("") == len(whys) / 2, "each pause ends, and is told of once"
+    assert whys.count("") == len(whys) / 2, "each pause ends, and is reported once"
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_on_a_real_disk_that_grows_bit_by_bit(disk: Path, model: str, undisturbe
 
     def lack() -> str:
         nonlocal size, pauses
-        why = made._lack()
+        why = made._space_problem()
         if why:
             pauses += 1
             size += 24
@@ -132,13 +132,13 @@ def test_on_a_real_disk_that_grows_bit_by_bit(disk: Path, model: str, undisturbe
             subprocess.run(command, check=True)
         return why
 
-    made._pause._lack = lack
+    made._pause._blocked_by = lack
     made.run()
     assert pauses >= 3
     assert_lost_nothing(made, disk, undisturbed)
 
 
-def test_told_to_stop_while_it_waits_it_ends_with_one_line(
+def test_a_stop_while_it_waits_ends_it_with_one_line(
     tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopping: list[bool] = []
@@ -150,10 +150,10 @@ def test_told_to_stop_while_it_waits_it_ends_with_one_line(
         raise NoRoomError("cannot write round-000001: no space left on the disk")
 
     monkeypatch.setattr(trainer_module, "save_checkpoint", fail)
-    made._pause._tell = stopping.append  # type: ignore[assignment]
+    made._pause._on_change = stopping.append  # type: ignore[assignment]
     with pytest.raises(CheckpointError, match="no space left"):
         made.run()
-    assert made.course.round == 1, "no round was begun while it waited"
+    assert made.training_run.round == 1, "no round was begun while it waited"
 
 
 def test_a_checkpoint_that_would_not_fit_is_not_begun(
@@ -164,7 +164,7 @@ def test_a_checkpoint_that_would_not_fit_is_not_begun(
     made.run()
     leftover = tmp_path / "checkpoints" / "round-000002.tmp-1-abcd"
     leftover.mkdir()
-    made.course.round = 2
+    made.training_run.round = 2
     monkeypatch.setattr(saving, "_free_bytes", lambda _root: 1000)
     monkeypatch.setattr(saving, "_write", pytest.fail)
     with pytest.raises(NoRoomError, match=r"no space left on the disk \(\d+ MiB needed, 0 MiB"):
@@ -173,10 +173,10 @@ def test_a_checkpoint_that_would_not_fit_is_not_begun(
 
 
 def test_a_node_that_only_generates_pauses_too(tmp_path: Path) -> None:
-    asked: list[int] = []
+    requested: list[int] = []
 
     def answer(questions: Sequence[Question], _play: PlayGames) -> list[OwnGroup]:
-        asked.append(made.round + 1)
+        requested.append(made.round + 1)
         one = Answer(ids=(1,), text="1", finish_reason=FinishReason.STOP, logprobs=())
         return [OwnGroup(question=question, answers=(one, one)) for question in questions]
 
@@ -191,5 +191,5 @@ def test_a_node_that_only_generates_pauses_too(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", fails_a_few_times(write, 3))
         made.run()
-    assert asked == [1, 2, 3, 4]
+    assert requested == [1, 2, 3, 4]
     assert json.loads((tmp_path / STATE_FILE).read_text())["round"] == 4

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from shoal_policy.generation.local import LOOK_EVERY
+from shoal_policy.generation.local import CHECK_EVERY
 
 pytest.importorskip("peft")
 
@@ -59,12 +59,12 @@ def test_worked_examples_cost_as_many_launches_whatever_their_families(kind: str
 
 
 def at_a_token(kind: str) -> float:
-    """Launches a token. The host waits once in `LOOK_EVERY` tokens, and copies nothing over."""
-    few, many = counted(kind, 8, 8 + 2 * LOOK_EVERY)
+    """Launches a token. The host waits once in `CHECK_EVERY` tokens, and copies nothing over."""
+    few, many = counted(kind, 8, 8 + 2 * CHECK_EVERY)
     assert many["waits"] - few["waits"] == 2
     assert many["from_host"] == few["from_host"]
     launches: int = many["launches"] - few["launches"]
-    return launches / (2 * LOOK_EVERY)
+    return launches / (2 * CHECK_EVERY)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What a trainer's start meets that no other start would mend: one line, exit code 2."""
+"""Startup errors that a restart would not repair: one line, exit code 2."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shoal_policy.distributed import RankError
 from shoal_policy.model import loading, memory
 from shoal_policy.model.from_settings import refuse_wrong_model
 from shoal_policy.model.loading import ModelError
-from shoal_policy.refusals import refusal_of
+from shoal_policy.refusals import startup_error
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import WorkerUnavailable
 from tests.policy import tiny_models
@@ -129,11 +129,11 @@ def test_what_training_needs_is_weights_gradients_and_two_moments() -> None:
 
 def test_a_containers_limit_is_what_is_free(tmp_path: Path) -> None:
     (tmp_path / "memory.max").write_text("max\n")
-    assert memory._left_in_container(tmp_path) == 1 << 62
+    assert memory._cgroup_free_bytes(tmp_path) == 1 << 62
     (tmp_path / "memory.max").write_text("1000\n")
     (tmp_path / "memory.current").write_text("700\n")
     (tmp_path / "memory.stat").write_text("anon 500\ninactive_file 150\n")
-    assert memory._left_in_container(tmp_path) == 450
+    assert memory._cgroup_free_bytes(tmp_path) == 450
 
 
 def folder_of(path: Path, *, positions: int = 256, template: str | None = None) -> str:
@@ -154,7 +154,7 @@ def test_a_chat_template_that_takes_no_question(
 ) -> None:
     template = "{{ raise_exception('only pictures') }}"
     line = refused(capsys, *flags(folder_of(tmp_path / "chat", template=template)))
-    assert "chat template refuses a question: only pictures" in line
+    assert "chat template rejects a question: only pictures" in line
 
 
 @pytest.mark.parametrize("template", ["hello", "{{ messages[0].role }}"])
@@ -163,7 +163,7 @@ def test_a_chat_template_that_leaves_the_question_out(
 ) -> None:
     """Its model would be trained on answers to nothing."""
     line = refused(capsys, *flags(folder_of(tmp_path / "chat", template=template)))
-    assert "chat template, or its tokenizer, leaves the question out" in line
+    assert "chat template or tokenizer drops the question" in line
 
 
 def test_questions_that_are_too_long_are_passed_over(
@@ -173,9 +173,9 @@ def test_questions_that_are_too_long_are_passed_over(
     short = folder_of(tmp_path / "short", positions=64)
     assert main(flags(short, "--rounds=6", "--json")) == 0
     assert len(capsys.readouterr().out.splitlines()) == 6
-    said = [record.getMessage() for record in caplog.records if "passed over" in record.msg]
-    assert said
-    assert len(said) == len(set(said))
+    message = [record.getMessage() for record in caplog.records if "are skipped" in record.msg]
+    assert message
+    assert len(message) == len(set(message))
 
 
 @pytest.mark.parametrize("error", [TypeError("no such layer"), RuntimeError("a kernel is missing")])
@@ -202,27 +202,30 @@ def test_a_fault_after_the_first_answers_is_a_crash(
     def fail(*_: object, **__: object) -> None:
         raise TypeError("odd group")
 
-    monkeypatch.setattr("shoal_policy.round.external.ExternalSampling.sample", fail)
+    monkeypatch.setattr("shoal_policy.round.external.ExternalSampler.sample", fail)
     with pytest.raises(TypeError, match="odd group"):
         main(flags(model))
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (ModelError("cannot"), "cannot"),
         (CheckpointError("of another model"), "of another model"),
-        (MemoryError(), "memory does not hold"),
-        (RuntimeError("DefaultCPUAllocator: not enough memory: 1 byte"), "memory does not hold"),
+        (MemoryError(), "not enough memory for model"),
+        (
+            RuntimeError("DefaultCPUAllocator: not enough memory: 1 byte"),
+            "not enough memory for model",
+        ),
         (ImportError("no such symbol"), "no such symbol"),
         (TemplateError("odd"), "odd"),
         (ValueError("first\nsecond"), "first"),
     ],
 )
-def test_it_is_one_line(error: Exception, said: str) -> None:
-    line = refusal_of(error, SETTINGS)
+def test_it_is_one_line(error: Exception, message: str) -> None:
+    line = startup_error(error, SETTINGS)
     assert line is not None
-    assert said in line
+    assert message in line
     assert "\n" not in line
 
 
@@ -230,8 +233,8 @@ def test_it_is_one_line(error: Exception, said: str) -> None:
 def test_what_has_worked_before_may_work_again(tmp_path: Path, error: Exception) -> None:
     (tmp_path / "checkpoints").mkdir()
     settings = Settings(model="big", device="cpu", data_dir=tmp_path)
-    assert refusal_of(error, settings) is None
-    assert refusal_of(CheckpointError("of another model"), settings) is not None
+    assert startup_error(error, settings) is None
+    assert startup_error(CheckpointError("of another model"), settings) is not None
 
 
 @pytest.mark.parametrize(
@@ -239,8 +242,8 @@ def test_what_has_worked_before_may_work_again(tmp_path: Path, error: Exception)
     [OSError(5, "Input/output error"), WorkerUnavailable("slow"), RankError("another has ended")],
 )
 def test_what_may_pass_is_no_refusal(error: Exception) -> None:
-    assert refusal_of(error, SETTINGS) is None
+    assert startup_error(error, SETTINGS) is None
     try:
         raise CheckpointError("cannot read round-000003") from error
     except CheckpointError as wrapped:
-        assert refusal_of(wrapped, SETTINGS) is None
+        assert startup_error(wrapped, SETTINGS) is None

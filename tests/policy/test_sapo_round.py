@@ -23,7 +23,7 @@ ALONE = NodeLink(None)
 
 
 def batches_of(node: NodeThread, link: NodeLink) -> list[RolloutBatch]:
-    """What the node has told others, once all of it is out."""
+    """What the node has published, once all of it is sent."""
     assert link.flush()
     node.call(node.node.outbox.drained)
     return [
@@ -35,7 +35,7 @@ def batches_of(node: NodeThread, link: NodeLink) -> list[RolloutBatch]:
 def test_alone_a_round_trains_on_its_own_groups() -> None:
     policy = case.policy()
     before = case.weights(policy)
-    outcome = case.rounds(policy, case.SteeredTasks(), ALONE, local=3).play(1, 0)
+    outcome = case.rounds(policy, case.SteeredTasks(), ALONE, local=3).run_round(1, 0)
     record = outcome.record
     assert (record.round, record.groups_local, record.groups_external) == (1, 3, 0)
     assert record.groups_with_signal == 3
@@ -55,7 +55,7 @@ def test_what_is_shared_is_valid_and_holds_no_reward(node: NodeThread, link: Nod
         share(batch)  # type: ignore[arg-type]
 
     link.share = noting  # type: ignore[method-assign]
-    record = case.rounds(case.policy(), tasks, link, local=3).play(7, 41).record
+    record = case.rounds(case.policy(), tasks, link, local=3).run_round(7, 41).record
     # Groups are shared before anybody, this node included, knows their rewards (Alg. 1, step 3).
     assert tasks.events == ["share", "verify own"]
     (batch,) = batches_of(node, link)
@@ -71,16 +71,18 @@ def test_what_is_shared_is_valid_and_holds_no_reward(node: NodeThread, link: Nod
     for group in batch.groups:
         assert len(group.completions) <= 4
         assert all(completion.logprobs is None for completion in group.completions)
-        # Others can make the question anew from what is shared, though it is not in it.
+        # Other nodes can regenerate the question from what is shared, though it is not in it.
         assert worker.question_digests([coordinates_of(group.task)]) == [group.task.question_digest]
         assert group.task.inline is None
 
 
-def test_external_groups_are_trained_on_beside_own_ones(node: NodeThread, link: NodeLink) -> None:
+def test_external_groups_are_trained_on_with_own_ones(node: NodeThread, link: NodeLink) -> None:
     four = [case.external_group(number) for number in range(4)]
     publisher = case.send(node, four, ago_ms=5_000)
     policy = case.policy()
-    record = case.rounds(policy, case.SteeredTasks(), link, local=1, external=2).play(1, 0).record
+    record = (
+        case.rounds(policy, case.SteeredTasks(), link, local=1, external=2).run_round(1, 0).record
+    )
     assert (record.groups_local, record.groups_external, record.external_sampled) == (1, 2, 4)
     assert record.reward_external == 0.5
     link.drain()
@@ -95,7 +97,7 @@ def test_others_text_alone_changes_the_weights(node: NodeThread, link: NodeLink)
     policy = case.policy()
     before = case.weights(policy)
     rounds = case.rounds(policy, case.SteeredTasks(), link, local=0, external=1)
-    record = rounds.play(1, 0).record
+    record = rounds.run_round(1, 0).record
     assert (record.groups_local, record.groups_external) == (0, 1)
     assert record.reward_local is None
     assert record.completion_clipped_ratio is None
@@ -110,14 +112,14 @@ def test_groups_without_signal_are_used_up_and_not_trained_on(
     policy = case.policy()
     before = case.weights(policy)
     rounds = case.rounds(policy, case.SteeredTasks(), link, local=0, external=2)
-    outcome = rounds.play(1, 0)
+    outcome = rounds.run_round(1, 0)
     assert (outcome.record.groups_external, outcome.record.external_sampled) == (0, 3)
     assert outcome.stats.num_steps == 0
     assert case.same_weights(before, case.weights(policy))
     link.drain()
     assert node.node.buffer.stats(0.0).consumed_total == 3
     assert link.leases().held == ()
-    assert rounds.play(2, 0).record.external_sampled == 0
+    assert rounds.run_round(2, 0).record.external_sampled == 0
 
 
 def test_questions_kept_for_evaluation_are_used_up_and_not_trained_on(
@@ -129,7 +131,7 @@ def test_questions_kept_for_evaluation_are_used_up_and_not_trained_on(
     case.send(node, [*reserved, case.external_group(5)])
     outcome = case.rounds(
         case.policy(), case.SteeredTasks(), link, local=0, external=5, oversample=2
-    ).play(1, 0)
+    ).run_round(1, 0)
     assert (outcome.record.external_sampled, outcome.record.external_held_out) == (5, 4)
     assert outcome.record.groups_external == 1
     link.drain()
@@ -139,7 +141,7 @@ def test_questions_kept_for_evaluation_are_used_up_and_not_trained_on(
 def test_nor_are_held_out_questions_that_a_training_seed_gives_again(
     node: NodeThread, link: NodeLink
 ) -> None:
-    """Also in words of one's own: an inline task is told by its text."""
+    """Also in words of one's own: an inline task is identified by its text."""
     worker = make.real_worker()
     numbers = range(200)
     parts = worker.parts([make.coordinates_at(number) for number in numbers])
@@ -149,7 +151,9 @@ def test_nor_are_held_out_questions_that_a_training_seed_gives_again(
     inline = make.group(of=make.task(question=own_words.question, inline=own_words))
     fine = next(number for number in numbers if parts[number] is Split.TRAINING)
     case.send(node, [*map(case.external_group, again), inline, case.external_group(fine)])
-    outcome = case.rounds(case.policy(), tasks, link, local=0, external=5, oversample=2).play(1, 0)
+    outcome = case.rounds(case.policy(), tasks, link, local=0, external=5, oversample=2).run_round(
+        1, 0
+    )
     assert (outcome.record.external_sampled, outcome.record.external_held_out) == (5, 4)
     assert outcome.record.groups_external == 1
 
@@ -160,7 +164,7 @@ def test_it_looks_on_for_signal_but_not_for_ever(node: NodeThread, link: NodeLin
     rounds = case.rounds(
         case.policy(), case.SteeredTasks(), link, local=0, external=2, oversample=4
     )
-    record = rounds.play(1, 0).record
+    record = rounds.run_round(1, 0).record
     link.drain()
     assert record.external_sampled == 8
     assert node.node.buffer.ready() == 4
@@ -172,29 +176,29 @@ def test_few_places_look_at_as_much_as_many(node: NodeThread, link: NodeLink) ->
     rounds = case.rounds(
         case.policy(), case.SteeredTasks(), link, local=3, external=1, oversample=2
     )
-    record = rounds.play(1, 0).record
+    record = rounds.run_round(1, 0).record
     assert (record.external_sampled, record.local_groups) == (8, 3)
 
 
 @pytest.mark.parametrize("at", range(5))
-def test_told_to_stop_before_the_update_nothing_has_changed(
+def test_a_stop_before_the_update_changes_nothing(
     node: NodeThread, at: int, link: NodeLink
 ) -> None:
     case.send(node, [case.external_group(number) for number in range(3)])
     policy = case.policy()
     before = case.weights(policy)
-    asked = 0
+    requested = 0
 
     def should_stop() -> bool:
-        nonlocal asked
-        asked += 1
-        return asked > at
+        nonlocal requested
+        requested += 1
+        return requested > at
 
     rounds = case.rounds(
         policy, case.SteeredTasks(), link, local=1, external=2, should_stop=should_stop
     )
     with pytest.raises(Interrupted):
-        rounds.play(1, 0)
+        rounds.run_round(1, 0)
     assert case.same_weights(before, case.weights(policy))
     link.drain()
     assert node.node.buffer.ready() == 3
@@ -205,13 +209,15 @@ def test_told_to_stop_before_the_update_nothing_has_changed(
 def test_a_round_repeated_after_a_crash_shares_nothing_twice(node: NodeThread) -> None:
     for seed, shared in ((1, 1), (1, 1), (9, 2)):
         with case.connected(node) as link:
-            case.rounds(case.policy(), case.SteeredTasks(), link, seed=seed).play(1, 0)
+            case.rounds(case.policy(), case.SteeredTasks(), link, seed=seed).run_round(1, 0)
             assert len(batches_of(node, link)) == shared
 
 
 def test_with_no_node_there_a_round_goes_on_with_what_it_has(tmp_path: Path) -> None:
     link = NodeLink(NodeClient(tmp_path / "node.sock"))
-    record = case.rounds(case.policy(), case.SteeredTasks(), link, external=2).play(1, 0).record
+    record = (
+        case.rounds(case.policy(), case.SteeredTasks(), link, external=2).run_round(1, 0).record
+    )
     assert (record.groups_local, record.groups_external) == (2, 0)
     with NodeThread(tmp_path) as node:
         assert link._client is not None

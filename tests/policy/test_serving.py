@@ -46,11 +46,11 @@ def tiny() -> Policy:
 
 
 def test_the_same_seed_gives_the_same_answers_and_another_seed_others(tiny: Policy) -> None:
-    def said(seed: int) -> list[str]:
+    def message(seed: int) -> list[str]:
         reply = chat_reply(tiny, {**ASKED, "seed": seed, "n": 8, "temperature": 2.0})
         return [choice["message"]["content"] for choice in reply["choices"]]
 
-    assert said(1) == said(1) != said(2)
+    assert message(1) == message(1) != message(2)
 
 
 def test_answers_come_in_token_ids_where_these_are_asked_for(tiny: Policy) -> None:
@@ -66,7 +66,7 @@ def test_answers_come_in_token_ids_where_these_are_asked_for(tiny: Policy) -> No
 def test_log_probabilities_are_those_of_a_plain_forward_pass(tiny: Policy) -> None:
     body = {"prompt": "12 + 7", "max_tokens": 3, "logprobs": 1, "echo": True, "seed": 4}
     reply = text_reply(tiny, body)
-    (choice,), asked = reply["choices"], reply["usage"]["prompt_tokens"]
+    (choice,), requested = reply["choices"], reply["usage"]["prompt_tokens"]
     found = choice["logprobs"]
     # A special token's name stands for it in the text, and an end token adds nothing to it.
     ids = tiny.tokenizer.convert_tokens_to_ids(found["tokens"])
@@ -75,8 +75,8 @@ def test_log_probabilities_are_those_of_a_plain_forward_pass(tiny: Policy) -> No
     plain = logits.log_softmax(-1).gather(-1, torch.tensor(ids[1:])[:, None])[:, 0]
     assert found["token_logprobs"][0] is None
     assert torch.allclose(torch.tensor(found["token_logprobs"][1:]), plain, atol=1e-4)
-    assert asked > 2
-    tops, likeliests = found["top_logprobs"][1:asked], logits.argmax(-1)[: asked - 1]
+    assert requested > 2
+    tops, likeliests = found["top_logprobs"][1:requested], logits.argmax(-1)[: requested - 1]
     for top, likeliest in zip(tops, likeliests, strict=True):
         assert list(top) == [tiny.tokenizer.decode([likeliest])]
     assert choice["text"].startswith("12 + 7")
@@ -100,24 +100,24 @@ def test_a_stop_text_ends_an_answer_before_it(tiny: Policy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ({"messages": []}, "at least one message"),
         ({"messages": [{"role": "user"}]}, "content of text"),
-        ({"messages": [{"role": "user", "content": "x" * 9999}]}, "leaves no room"),
+        ({"messages": [{"role": "user", "content": "x" * 9999}]}, "leaves no positions"),
         ({"messages": [*ASKED["messages"], {"role": "assistant", "content": "5"}]}, "no chat"),
         ({"n": 65}, "n must be a whole number from 1 to 64"),
         ({"temperature": "hot"}, "temperature must be a number"),
         ({"temperature": float("nan")}, "temperature must be a number"),
-        ({"stream": True}, "leave stream out"),
+        ({"stream": True}, "omit stream"),
         ({"stop": [""]}, "stop must be"),
         ({"tools": [{}]}, "tools are not supported"),
     ],
 )
 def test_a_request_that_would_be_answered_otherwise_is_refused(
-    tiny: Policy, more: dict[str, Any], said: str
+    tiny: Policy, more: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(BadRequestError, match=said):
+    with pytest.raises(BadRequestError, match=message):
         chat_reply(tiny, {**ASKED, **more})
 
 

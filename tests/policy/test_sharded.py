@@ -20,20 +20,20 @@ from transformers import AutoModelForCausalLM
 
 from shoal_policy.checkpoint.export import export_model
 from shoal_policy.checkpoint.saved import latest_checkpoint
-from shoal_policy.distributed import RankError, Ranks, join
+from shoal_policy.distributed import RankError, Ranks, init_process_group
 from shoal_policy.generation.local import generate
 from shoal_policy.model.from_settings import fresh_policy
 from shoal_policy.model.loading import Policy, compute_dtype
 from shoal_policy.model.reference import load_reference
 from shoal_policy.rollouts import Answer
-from shoal_policy.sharded import RankShard, ShardedBackend, follow
+from shoal_policy.sharded import RankShard, ShardedBackend, run_worker
 from shoal_policy.update.grpo import GrpoConfig, make_optimizer, update
 from shoal_policy.update.rows import TrainingRow
 from shoal_policy.update.stats import NonFiniteCause
 from tests.policy import resume_cases, tiny_models
 from tests.policy import training_cases as case
-from tests.policy.generation import following_cases
-from tests.policy.update.bench import group_of
+from tests.policy.generation import vllm_cases
+from tests.policy.update.update_cases import group_of
 from tests.policy.vllm_server import VllmServer
 from tests.support.rooms import python_path
 
@@ -54,7 +54,7 @@ def environment() -> dict[str, str]:
 
 
 def meeting(size: int) -> dict[str, str]:
-    """The variables that a launcher sets for each of so many processes."""
+    """The variables that a launcher sets for each process."""
     return {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(case.free_port()),
@@ -85,16 +85,16 @@ def launch(data_dir: Path, *more: str, launcher: Sequence[str] = ()) -> None:
 def run(data_dir: Path, *more: str, ranks: int = 2) -> None:
     """The same without the launcher, from a server that has torch loaded: a fifth of the time."""
     flags = [*FLAGS, f"--data-dir={data_dir}", *more]
-    told = meeting(ranks) if ranks > 1 else {}
-    found = [resume_cases.start_command(flags, **told, RANK=str(rank)) for rank in range(ranks)]
+    reported = meeting(ranks) if ranks > 1 else {}
+    found = [resume_cases.start_command(flags, **reported, RANK=str(rank)) for rank in range(ranks)]
     assert [resume_cases.finish(process) for process in found] == [0] * ranks
 
 
 def run_ranks(work: Callable[..., None], *arguments: Any) -> None:
-    """Call ``work(rank, *arguments)`` in two processes that a launcher has told of each other."""
-    told = meeting(2)
+    """Call ``work(rank, *arguments)`` in two processes that a launcher has connected."""
+    reported = meeting(2)
     made = [
-        resume_cases.context().Process(target=_as_rank, args=(rank, told, work, *arguments))
+        resume_cases.context().Process(target=_as_rank, args=(rank, reported, work, *arguments))
         for rank in (0, 1)
     ]
     for process in made:
@@ -102,8 +102,10 @@ def run_ranks(work: Callable[..., None], *arguments: Any) -> None:
     assert [resume_cases.finish(process) for process in made] == [0, 0]
 
 
-def _as_rank(rank: int, told: dict[str, str], work: Callable[..., None], *arguments: Any) -> None:
-    os.environ |= {**told, "RANK": str(rank)}
+def _as_rank(
+    rank: int, reported: dict[str, str], work: Callable[..., None], *arguments: Any
+) -> None:
+    os.environ |= {**reported, "RANK": str(rank)}
     work(rank, *arguments)
 
 
@@ -114,7 +116,7 @@ def weights(data_dir: Path) -> dict[str, torch.Tensor]:
     return load_file(file)
 
 
-def optimizer_of(data_dir: Path) -> dict[int, dict[str, torch.Tensor]]:
+def build_optimizer(data_dir: Path) -> dict[int, dict[str, torch.Tensor]]:
     state: dict[int, dict[str, torch.Tensor]]
     path = resume_cases.newest(data_dir) / "optimizer.pt"
     state = torch.load(path, weights_only=True)["state"]
@@ -142,8 +144,8 @@ def assert_alike(one: Path, other: Path) -> None:
             if mine.get(name) is not None:
                 assert their[name] == pytest.approx(mine[name], abs=1e-5, rel=1e-5), name
     assert worst(one, other) < 1e-4
-    ended = optimizer_of(other)
-    for index, state in optimizer_of(one).items():
+    ended = build_optimizer(other)
+    for index, state in build_optimizer(one).items():
         assert all(torch.allclose(v, ended[index][n], atol=1e-4) for n, v in state.items()), index
 
 
@@ -214,7 +216,7 @@ def test_a_run_goes_on_with_any_number_of_processes(tmp_path: Path, more: tuple[
 
 
 class Stopped(Exception):  # noqa: N818 - an order
-    """Told to stop in the middle of an answer."""
+    """Raised to stop in the middle of an answer."""
 
 
 def _stop(_done: int, _fraction: float) -> None:
@@ -225,14 +227,14 @@ def led(
     rank: int, folder: Path, **changes: Any
 ) -> tuple[ShardedBackend, Policy, Any, Policy] | None:
     """Rank 0's leader, what it trains, and a policy alone that began alike; None elsewhere."""
-    settings, ranks = case.settings(folder, "tiny", seed=3, **changes), join()
+    settings, ranks = case.settings(folder, "tiny", seed=3, **changes), init_process_group()
     assert ranks is not None and ranks.size == 2
     if rank:
-        follow(settings, ranks)
+        run_worker(settings, ranks)
         return None
     leader = ShardedBackend(ranks, settings)
     fresh = fresh_policy(settings, seed=3)
-    policy, optimizer = leader.take(fresh, make_optimizer(fresh, lr=1e-3))
+    policy, optimizer = leader.prepare(fresh, make_optimizer(fresh, lr=1e-3))
     return leader, policy, optimizer, fresh_policy(settings, seed=3)
 
 
@@ -275,7 +277,7 @@ def lead_or_follow(rank: int, folder: Path) -> None:
             assert off <= 0.05 * (weight - start[name]).norm(), name
     leader.update(policy, optimizer, [GROUP], GrpoConfig())
     leader.restore(policy, optimizer, alone, own)
-    assert leader.finite(policy)
+    assert leader.is_finite(policy)
     back, state = policy.weights() or {}, optimizer.state_dict()["state"]
     assert all(torch.equal(back[n], w) for n, w in alone.model.named_parameters())
     for index, values in own.state_dict()["state"].items():
@@ -295,12 +297,12 @@ def lead_to_a_poisonous_group(rank: int, folder: Path, lora_rank: int) -> None:
         return
     leader, policy, optimizer, _ = found
     settings = case.settings(folder, "tiny", seed=3, kl_beta=0.1, lora_rank=lora_rank)
-    reference = leader.reference(settings, policy, seed=3)
+    reference = leader.load_reference(settings, policy, seed=3)
     assert reference is not None and (reference.model is policy.model) == bool(lora_rank)
     poisonous = group_of([1, 8, 4], [[9, 2], [8, 2]], [float("inf"), -1.0])
     config = GrpoConfig(kl_beta=0.1)
     stats = leader.update(policy, optimizer, [GROUP, poisonous], config)
-    assert [(one.blame, one.groups) for one in stats.nonfinite] == [(NonFiniteCause.GROUPS, (1,))]
+    assert [(one.cause, one.groups) for one in stats.nonfinite] == [(NonFiniteCause.GROUPS, (1,))]
     assert leader.update(policy, optimizer, [GROUP], config).num_steps == 1
     leader.close()
 
@@ -308,18 +310,18 @@ def lead_to_a_poisonous_group(rank: int, folder: Path, lora_rank: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("lora_rank", [0, 2])
-def test_who_spoilt_a_step_is_found_by_all(tmp_path: Path, lora_rank: int) -> None:
+def test_all_ranks_find_the_groups_of_a_non_finite_step(tmp_path: Path, lora_rank: int) -> None:
     run_ranks(lead_to_a_poisonous_group, tmp_path, lora_rank)
 
 
 def lead_and_serve(rank: int, folder: Path, base_url: str, lora_rank: int) -> None:
-    """A server is given what two ranks have learnt, and answers with it."""
+    """A server receives the weights of two ranks, and answers with them."""
     if (found := led(rank, folder, lora_rank=lora_rank)) is None:
         return
     leader, policy, optimizer, _ = found
     leader.update(policy, optimizer, [GROUP], GrpoConfig())
-    one = following_cases.follower_of(policy, base_url, folder)
-    assert len(following_cases.ask(one, policy, 1)) == 2
+    one = vllm_cases.follower_of(policy, base_url, folder)
+    assert len(vllm_cases.ask(one, policy, 1)) == 2
     assert one.server_logp_difference is not None and one.server_logp_difference < 1e-5
     leader.close()
 
@@ -357,15 +359,15 @@ def test_parts_are_computed_in_the_device_s_type_though_the_host_loaded_them(
     assert compute_dtype("auto", torch.device("cuda", 3)) is torch.bfloat16
     assert compute_dtype("auto", torch.device("cpu")) is None
     assert compute_dtype("float32", torch.device("cuda", 3)) is None
-    asked: list[tuple[str, torch.device]] = []
+    requested: list[tuple[str, torch.device]] = []
 
     def of_a_card(dtype: str, device: torch.device) -> torch.dtype | None:
-        asked.append((dtype, device))
+        requested.append((dtype, device))
         return torch.bfloat16
 
     monkeypatch.setattr("shoal_policy.sharded.compute_dtype", of_a_card)
     policy = as_only_rank(tmp_path).policy
-    assert asked == [("auto", torch.device("cpu"))]
+    assert requested == [("auto", torch.device("cpu"))]
     assert policy.autocast_dtype is torch.bfloat16
     mixed = policy.model._get_fsdp_state()._mp_policy
     assert (mixed.param_dtype, mixed.reduce_dtype) == (torch.bfloat16, torch.float32)
@@ -374,7 +376,7 @@ def test_parts_are_computed_in_the_device_s_type_though_the_host_loaded_them(
 
 
 @pytest.mark.usefixtures("_group")
-def test_frozen_weights_beside_adapters_stay_whole(tmp_path: Path) -> None:
+def test_frozen_weights_under_adapters_stay_whole(tmp_path: Path) -> None:
     """Generation needs them so; and they compute in their own type, as on one process."""
     pytest.importorskip("peft")
     part = as_only_rank(tmp_path, lora_rank=2, dtype="bfloat16")
@@ -413,7 +415,7 @@ def test_rows_are_dealt_out_whole() -> None:
         TrainingRow(group=0, prompt_ids=[1], completion_ids=[1] * n, advantage=1.0, external=False)
         for n in (3, 9, 1, 9, 4)
     ]
-    parts = [Ranks(rank, 2).share(rows) for rank in (0, 1)]
+    parts = [Ranks(rank, 2).local_rows(rows) for rank in (0, 1)]
     assert sorted(map(id, parts[0] + parts[1])) == sorted(map(id, rows))
     assert [[row.length for row in part] for part in parts] == [[10, 5, 2], [10, 4]]
 
@@ -421,10 +423,10 @@ def test_rows_are_dealt_out_whole() -> None:
 @pytest.mark.parametrize("count", [0, 1, 5, 8])
 def test_prompts_are_dealt_out_whole_and_in_order(count: int) -> None:
     whole = list(range(count))
-    assert [one for rank in range(3) for one in whole[Ranks(rank, 3).part(count)]] == whole
+    assert [one for rank in range(3) for one in whole[Ranks(rank, 3).local_slice(count)]] == whole
 
 
-def test_an_answer_by_its_own_seed_is_the_same_whoever_draws_it() -> None:
+def test_an_answer_with_its_own_seed_is_the_same_on_any_rank() -> None:
     """A game's next message: which games still go on, and which process plays it, is all one."""
     policy = tiny_models.policy()
     prompts, seeds = [[1, number, 4] for number in range(5, 10)], [3, 1, 4, 1, 5]
@@ -450,10 +452,10 @@ def test_an_answer_by_its_own_seed_is_the_same_whoever_draws_it() -> None:
 def test_other_sharding_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
-    with pytest.raises(RankError, match="sharded by FSDP alone"):
-        join()
+    with pytest.raises(RankError, match="only with FSDP"):
+        init_process_group()
     monkeypatch.setenv("WORLD_SIZE", "1")
-    assert join() is None
+    assert init_process_group() is None
 
 
 @pytest.mark.slow
@@ -464,11 +466,11 @@ def test_when_one_process_dies_the_other_says_so_and_ends(tmp_path: Path, killed
         *("--alone", "--model=tiny", "--local=2", "--external=0", "--seed=5", "--device=cpu"),
         *("--eval-every=0", "--json", f"--data-dir={tmp_path / 'd'}"),
     ]
-    told = environment() | meeting(2)
+    reported = environment() | meeting(2)
     ranks = [
         subprocess.Popen(
             [sys.executable, "-m", "shoal_policy", *flags],
-            env=told | {"RANK": str(rank)},
+            env=reported | {"RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
@@ -478,9 +480,9 @@ def test_when_one_process_dies_the_other_says_so_and_ends(tmp_path: Path, killed
         leader, other = ranks[0], ranks[1 - killed]
         assert leader.stdout is not None and leader.stdout.readline()
         ranks[killed].kill()
-        _, said = other.communicate(timeout=PATIENCE_S)
+        _, message = other.communicate(timeout=PATIENCE_S)
         assert other.returncode == 1
-        assert said.decode().splitlines()[-1] == (
+        assert message.decode().splitlines()[-1] == (
             "shoal trainer: another process of this run has ended"
         )
     finally:

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from shoal_policy.__main__ import main
-from shoal_policy.model.examples import NO_SHOTS
+from shoal_policy.few_shot import add_few_shot
+from shoal_policy.model.examples import NO_EXAMPLES
 from shoal_policy.model.loading import Policy, PromptFormat, load_policy
 from shoal_policy.model.prompting import encode_prompt, prompt_ids
-from shoal_policy.shots import with_shots
 from shoal_policy.tasks import TaskSource
 from shoal_settings.schema import Settings
 from shoal_tasks.prompts import Example
@@ -42,11 +42,11 @@ def policy() -> Iterator[Policy]:
     torch.set_num_threads(before)
 
 
-def test_it_is_asked_as_a_chat(policy: Policy) -> None:
+def test_it_uses_the_chat_format(policy: Policy) -> None:
     assert policy.prompt_format is PromptFormat.CHAT and policy.linear_head
     assert policy.max_positions == 8192
-    asked = encode_prompt(policy, "2+3?", examples=[Example(question="1+1?", answer="2")])
-    assert policy.tokenizer.decode(asked).endswith(
+    requested = encode_prompt(policy, "2+3?", examples=[Example(question="1+1?", answer="2")])
+    assert policy.tokenizer.decode(requested).endswith(
         "<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n2<|im_end|>\n"
         "<|im_start|>user\n2+3?<|im_end|>\n<|im_start|>assistant\n"
     )
@@ -55,15 +55,15 @@ def test_it_is_asked_as_a_chat(policy: Policy) -> None:
 def test_shared_examples_change_nothing_in_what_it_says(policy: Policy) -> None:
     tasks = TaskSource(make.real_worker(), make.SPECS[1:3])
     settings = Settings(model="smollm2", shots="4")
-    shown = with_shots(policy, settings, case.surroundings(tasks=tasks), keep_in=None)
+    shown = add_few_shot(policy, settings, case.surroundings(tasks=tasks), cache_dir=None)
     questions = [one for spec in make.SPECS[1:3] for one in tasks.trials(spec.name, 2)]
     prompts = [prompt_ids(shown, one) for one in questions]
-    assert sum(shown.shots.num_shared(prompt) > 100 for prompt in prompts) >= 3
+    assert sum(shown.few_shot.num_shared(prompt) > 100 for prompt in prompts) >= 3
     alone, shared = (
         tiny_models.draw(
-            replace(policy, shots=shots), prompts, num=4, params=tiny_models.sampling(4)
+            replace(policy, few_shot=shots), prompts, num=4, params=tiny_models.sampling(4)
         )
-        for shots in (NO_SHOTS, shown.shots)
+        for shots in (NO_EXAMPLES, shown.few_shot)
     )
     tiny_models.assert_same_answers(alone, shared, 1e-3)
 

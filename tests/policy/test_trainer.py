@@ -21,31 +21,31 @@ def test_it_plays_the_rounds_it_was_asked_for_and_writes_them_down(
     tmp_path: Path, model: str
 ) -> None:
     made = trainer(tmp_path, model, rounds=3)
-    before = case.weights(made.course.policy)
+    before = case.weights(made.training_run.policy)
     made.run()
-    assert (made.course.round, made.course.policy_version) == (3, 3)
+    assert (made.training_run.round, made.training_run.policy_version) == (3, 3)
     assert [row["round"] for row in metrics(tmp_path)] == [1, 2, 3]
-    assert not case.same_weights(before, case.weights(made.course.policy))
+    assert not case.same_weights(before, case.weights(made.training_run.policy))
     # Asked for no more than it has, it plays none.
     again = trainer(tmp_path, model, rounds=3)
     again.run()
-    assert again.course.round == 3
+    assert again.training_run.round == 3
     assert len(metrics(tmp_path)) == 3
 
 
-def test_told_to_stop_it_keeps_what_it_has(tmp_path: Path, model: str) -> None:
+def test_a_stop_writes_a_checkpoint(tmp_path: Path, model: str) -> None:
     seen: list[int] = []
     made = trainer(tmp_path, model, rounds=0, should_stop=lambda: len(seen) >= 2)
     made._on_round = lambda record, _progress: seen.append(record.round)
     made.run()
     assert seen == [1, 2]
-    assert trainer(tmp_path, model).course.round == 2
+    assert trainer(tmp_path, model).training_run.round == 2
 
 
 def test_a_model_that_cannot_checkpoint_its_layers_is_refused_before_any_round(
     tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kind = type(trainer(tmp_path, model, gradient_checkpointing=True).course.policy.model)
+    kind = type(trainer(tmp_path, model, gradient_checkpointing=True).training_run.policy.model)
     monkeypatch.setattr(kind, "supports_gradient_checkpointing", False)
     with pytest.raises(ModelError, match="gradient-checkpointing"):
         trainer(tmp_path, model, gradient_checkpointing=True)
@@ -57,7 +57,7 @@ def test_a_checkpoint_comes_as_often_as_asked(tmp_path: Path, model: str) -> Non
     checkpoint = made.checkpoint
 
     def noting() -> None:
-        rounds.append(made.course.round)
+        rounds.append(made.training_run.round)
         checkpoint()
 
     made.checkpoint = noting  # type: ignore[method-assign]
@@ -88,9 +88,9 @@ def test_groups_are_given_up_only_once_a_checkpoint_holds_them(
     assert node.node.buffer.ready() == 2
     with case.connected(node) as link:
         resumed = sharing(link, 4)
-        assert resumed.course.progress.groups_external_used == 6
+        assert resumed.training_run.progress.groups_external_used == 6
         resumed.run()
-        assert resumed.course.progress.groups_external_used == 6
+        assert resumed.training_run.progress.groups_external_used == 6
         assert node.node.buffer.stats(0.0).groups == 0
 
 
@@ -124,9 +124,9 @@ def test_a_checkpoint_that_fails_does_not_stop_the_rounds(
     monkeypatch.setattr(trainer_module, "save_checkpoint", fail)
     with pytest.raises(CheckpointError):
         made.run()
-    assert made.course.round == 3
+    assert made.training_run.round == 3
     assert tries == [1, 2, 3, 3]
-    assert "training goes on" in caplog.text
+    assert "training continues" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_rate_that_spoils_a_large_model_is_warned_of(
 ) -> None:
     trainer(tmp_path, model, rounds=1, **changes)
     assert not caplog.messages, "a small one can bear it"
-    monkeypatch.setattr("shoal_policy.trainer.LARGE", 1)
+    monkeypatch.setattr("shoal_policy.trainer.LARGE_PARAMETERS", 1)
     trainer(tmp_path, model, rounds=1, **changes)
     assert any("too high" in text for text in caplog.messages) == (
         changes == {"learning_rate": 1e-3}

@@ -49,7 +49,7 @@ def test_alone_it_trains_and_says_so_round_by_round(
     shown = events(capsys.readouterr().out)
     assert [(row["event"], row["round"]) for row in shown] == [("round", 1), ("round", 2)]
     assert (Path("d") / "metrics.jsonl").exists()
-    # For a person: the last round is always told.
+    # For a person: the last round is always printed.
     assert main(flags(model, "--alone", "--rounds=3", "--seed=3")) == 0
     text = capsys.readouterr().out
     assert text.startswith("round 3/3  own reward ")
@@ -72,7 +72,7 @@ def test_with_its_node_it_shares_and_reports(
     assert [row["round"] for row in events(capsys.readouterr().out)] == [1, 2]
 
 
-def test_told_to_stop_while_it_waits_for_its_node_it_ends(
+def test_a_stop_while_it_waits_for_its_node_ends_it(
     model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop = StopFlag()
@@ -108,7 +108,7 @@ def test_numbers_that_stay_not_finite_are_an_end_of_their_own(
     assert capsys.readouterr().err == "shoal trainer: its numbers are not finite\n"
 
 
-def test_a_wrong_model_is_told_before_anything_is_waited_for(
+def test_a_wrong_model_is_reported_before_any_wait(
     tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """There is neither a node nor a task worker here."""
@@ -148,8 +148,8 @@ def test_a_predecessor_that_is_still_writing_is_waited_for_and_that_is_said_at_o
     assert main(flags(model, "--alone")) == 0
     timer.join()
     assert free == [True]
-    said = [line for line in caplog.messages if "another trainer is using d" in line]
-    assert said == ["another trainer is using d: waiting for it to end, 60 s at most"]
+    message = [line for line in caplog.messages if "another trainer is using d" in line]
+    assert message == ["another trainer is using d: waiting for it to end, 60 s at most"]
 
 
 def test_the_end_of_its_standard_input_is_its_nodes_end() -> None:
@@ -176,7 +176,7 @@ def test_a_signal_asks_for_a_stop() -> None:
     assert stop()
 
 
-def test_each_node_draws_its_own_tasks_unless_told_otherwise() -> None:
+def test_each_node_samples_its_own_tasks_by_default() -> None:
     ann, bob = PeerId("ann"), PeerId("bob")
     assert command._seed(Settings(seed=5), ann) == 5
     assert command._seed(Settings(), ann) == command._seed(Settings(), ann)
@@ -221,13 +221,11 @@ def test_a_librarys_warning_is_printed_once_and_its_requests_are_not() -> None:
 
 
 @pytest.mark.usefixtures("shared_worker")
-def test_rounds_that_are_done_are_said_to_be(
-    model: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_completed_rounds_are_reported(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(flags(model, "--alone")) == 0
     assert "rounds are done" not in capsys.readouterr().out
     assert main(flags(model, "--alone")) == 0
-    assert capsys.readouterr().out == "2 rounds are done: --rounds 4 goes on\n"
+    assert capsys.readouterr().out == "2 rounds are done: continue with --rounds 4\n"
 
 
 @pytest.mark.usefixtures("shared_worker")

@@ -29,8 +29,8 @@ def test_a_device_need_not_hold_two_policies(
             return real(*given, **options)
 
         monkeypatch.setattr(training_run, name, noting)
-    before = case.weights(made.course.policy)
-    settings = case.settings(tmp_path, str(made.course.policy.name), device="cuda:7")
-    training_run.roll_back(made.course, settings, seed=1)
+    before = case.weights(made.training_run.policy)
+    settings = case.settings(tmp_path, str(made.training_run.policy.name), device="cuda:7")
+    training_run.roll_back(made.training_run, settings, seed=1)
     assert devices == ["cpu"]
-    assert case.same_weights(before, case.weights(made.course.policy))
+    assert case.same_weights(before, case.weights(made.training_run.policy))

@@ -67,7 +67,7 @@ def model(
     made = AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for weight in made.parameters():
-            # Norms and biases too: as initialised, they would hide it when one is left out.
+            # Norms and biases too: as initialised, they would hide a missing one.
             noise = torch.randn_like(weight) * 0.2
             weight.copy_(noise if weight.ndim > 1 else weight + noise)
     return made.eval()
@@ -104,12 +104,12 @@ def with_adapter(policy: Policy, *, std: float = 0.2) -> Policy:
 
 
 @contextmanager
-def refused(*said: str, error: type[Exception] = ModelError) -> Iterator[None]:
+def refused(*message: str, error: type[Exception] = ModelError) -> Iterator[None]:
     """Expect the work within to be refused in one line, which says these things."""
     with pytest.raises(error) as caught:
         yield
     line = str(caught.value)
-    assert all(one in line for one in said), line
+    assert all(one in line for one in message), line
     assert "\n" not in line
 
 
@@ -129,7 +129,7 @@ def draw(
     seed: int = 3,
     **options: Any,
 ) -> list[list[Answer]]:
-    """So many answers to each prompt."""
+    """Return answers to each prompt."""
     generator = torch.Generator().manual_seed(seed)
     return generate(
         policy, prompts, num_completions=num, params=params, generator=generator, **options

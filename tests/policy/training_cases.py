@@ -104,7 +104,7 @@ def surroundings(
     should_stop: Callable[[], bool] = lambda: False,
     swarm: str = "",
 ) -> TrainerContext:
-    """What a trainer works with; alone, and never told to stop, unless said otherwise."""
+    """A trainer's context; by default without a node and never stopped."""
     return TrainerContext(
         tasks=tasks or SteeredTasks(),
         link=link or NodeLink(None),
@@ -205,8 +205,8 @@ def trainer(
 ) -> Trainer:
     """A small trainer; `changes` are of its settings."""
     data_dir.mkdir(exist_ok=True)
-    around = surroundings(link, should_stop=should_stop, tasks=tasks, swarm=swarm)
-    return Trainer(settings(data_dir, model, **changes), around, seed=seed)
+    context = surroundings(link, should_stop=should_stop, tasks=tasks, swarm=swarm)
+    return Trainer(settings(data_dir, model, **changes), context, seed=seed)
 
 
 def assert_resumes(
@@ -217,11 +217,11 @@ def assert_resumes(
     `make` is `trainer` with a model.
     """
     whole = make(root / "whole", rounds=rounds)
-    start = weights(whole.course.policy)
+    start = weights(whole.training_run.policy)
     whole.run()
     make(root / "parts", rounds=rounds // 2).run()
     resumed = make(root / "parts", rounds=rounds)
-    assert resumed.course.round == rounds // 2
+    assert resumed.training_run.round == rounds // 2
     resumed.run()
-    assert same_weights(weights(whole.course.policy), weights(resumed.course.policy))
+    assert same_weights(weights(whole.training_run.policy), weights(resumed.training_run.policy))
     return start, whole

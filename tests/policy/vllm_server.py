@@ -38,7 +38,7 @@ class VllmServer(ModelServer):
         self.change_probe: Callable[[dict[str, Any]], Any] = lambda reply: reply
         """The same of what it is compared with the policy by."""
 
-    def asked(self, path: str) -> list[dict[str, Any]]:
+    def requests_to(self, path: str) -> list[dict[str, Any]]:
         """The requests that came to a path."""
         found = zip(self.paths, self.requests, strict=True)
         return [request for at, request in found if at.split("?")[0] == path]
@@ -46,7 +46,9 @@ class VllmServer(ModelServer):
     @property
     def questions(self) -> list[dict[str, Any]]:
         """The requests for answers to questions."""
-        return [request for request in self.asked("/v1/completions") if request["n"] != ANSWERS]
+        return [
+            request for request in self.requests_to("/v1/completions") if request["n"] != ANSWERS
+        ]
 
     def _serve(self, handler: Handler, request: dict[str, Any]) -> bool:
         if self.mishap(handler, request):

@@ -115,7 +115,7 @@ def test_another_nodes_policy_learns_from_it(node: RunningNode, file: Path) -> N
         before = case.weights(policy)
         link = NodeLink(other.client())
         tasks = TaskSource(worker, [spec])
-        outcome = rounds(policy, tasks, link, local=0, external=1).play(1, 0)
+        outcome = rounds(policy, tasks, link, local=0, external=1).run_round(1, 0)
     assert outcome.record.groups_external == 1, str(outcome.record)
     assert outcome.record.reward_external == pytest.approx(0.5)
     assert outcome.stats.num_steps == 1

@@ -86,7 +86,7 @@ def test_torch_is_imported_for_what_may_be_right_alone(run: Run) -> None:
     ("command", "said"),
     [
         ("chat --checkpoint=later", "later has format 99"),
-        ("chat --checkpoint=folder", "folder is no checkpoint: it has no state.json"),
+        ("chat --checkpoint=folder", "folder is not a checkpoint: it has no state.json"),
         ("chat --model=tiny --device=abacus", "--device 'abacus': must be auto, cpu"),
         ("serve --port=0 --model=tinny", "did you mean 'tiny'?"),
         ("experiment results --model=/no/such --out=new", "no such folder"),

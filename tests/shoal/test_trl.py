@@ -37,7 +37,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/python-api.md"
     rewards=st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=2, max_size=9).filter(has_signal)
 )
 def test_of_a_larger_group_rows_are_taken_that_teach(rewards: list[float]) -> None:
-    read = [(Retokenized(ids=(n,), unread=None), reward) for n, reward in enumerate(rewards)]
+    read = [(Retokenized(ids=(n,), unscored_mask=None), reward) for n, reward in enumerate(rewards)]
     chosen = _with_signal(read, SIZE)
     assert len(chosen) == min(SIZE, len(read))
     assert has_signal([reward for _, reward in chosen])

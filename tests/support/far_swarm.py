@@ -19,7 +19,7 @@ from shoal_p2p.buffer.types import BufferEntry, BufferLimits
 from shoal_p2p.peers.met_networks import NEVER_MET
 from shoal_p2p.reputation.publisher_weights import PublisherWeights
 from shoal_policy.choice.advantage import group_advantages
-from shoal_policy.choice.sources import Candidate, Sources
+from shoal_policy.choice.sources import Candidate, SourceQuota
 from shoal_policy.choice.strategy import ExternalStrategy, parse_strategy
 from shoal_wire.types import BatchId, GroupId, PeerId, PublishedGroup, RolloutGroup
 from tests.support import factories as make
@@ -65,7 +65,7 @@ class Scene:
 
 def _signal(num_right: int) -> float:
     advantages = group_advantages([float(n < num_right) for n in range(ANSWERS)])
-    return sum(advantages[index] for index in DEFAULT.trained_on(advantages))
+    return sum(advantages[index] for index in DEFAULT.select_completions(advantages))
 
 
 _SIGNALS = [_signal(n) for n in range(ANSWERS + 1)]
@@ -78,7 +78,7 @@ class FarSwarm:
         self._scene, self._rng, self._strategy = scene, random.Random(seed), strategy
         self._buffer = ReplayBuffer(_LIMITS, random.Random(seed + 1))
         self._weights = PublisherWeights()
-        self._sources = Sources()
+        self._sources = SourceQuota()
         self._right: dict[GroupId, int] = {}
         self._numbers = itertools.count()
         self.draws, self.signal = Counter[str](), dict.fromkeys(("near", "far", "machine"), 0.0)
@@ -163,7 +163,7 @@ class FarSwarm:
         usable: list[tuple[BufferEntry, Candidate]] = []
         spent: list[GroupId] = []
         counted, budget = 0, OVERSAMPLE * (LOCAL + EXTERNAL)
-        while counted < self._strategy.enough(EXTERNAL) and budget > 0:
+        while counted < self._strategy.num_candidates(EXTERNAL) and budget > 0:
             entries = self._buffer.lease(
                 min(2 * EXTERNAL, budget),
                 holder=HOLDER,
@@ -181,7 +181,7 @@ class FarSwarm:
                 if right:
                     one = candidate_of(entry, _SIGNALS[right])
                     usable.append((entry, one))
-                    counted += self._strategy.counts(one, self._sources)
+                    counted += self._strategy.counts_towards_target(one, self._sources)
                 else:
                     spent.append(entry.group.group_id)
         return usable, spent

@@ -74,7 +74,7 @@ def games_won(
             seed=0,
             play=tasks.play,
         )
-        groups = LocalGenerator().answer(asking)
+        groups = LocalGenerator().generate(asking)
         rewards = tasks.verify_own(groups)
     hits: dict[str, list[float]] = {}
     for group, earned in zip(groups, rewards, strict=True):

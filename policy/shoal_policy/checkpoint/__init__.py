@@ -1,1 +1,1 @@
-"""The trainer's state on disk, and models exported from it."""
+"""Checkpoints of the trainer, and models exported from them."""

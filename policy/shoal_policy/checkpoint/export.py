@@ -9,28 +9,28 @@ from pathlib import Path
 
 from shoal_policy.checkpoint.saved import CheckpointError
 from shoal_policy.checkpoint.saving import load_checkpoint
-from shoal_policy.model.lora import merged
+from shoal_policy.model.lora import merge_adapter
 from shoal_settings.schema import Settings
 
 
 def export_model(
-    settings: Settings, found: Path, folder: Path, tell: Callable[[str], None]
+    settings: Settings, found: Path, folder: Path, on_step: Callable[[str], None]
 ) -> None:
     """Write a checkpoint's model and tokenizer to a new `folder`, LoRA adapters merged.
 
-    `tell` hears each step before it begins: with a big model each takes minutes.
+    `on_step` is called with a line before each step, since a large model takes minutes.
 
-    ``AutoModelForCausalLM.from_pretrained(folder)`` loads the result. Raises CheckpointError when
-    the checkpoint cannot be read or `folder` cannot be written; nothing is left then.
+    ``AutoModelForCausalLM.from_pretrained(folder)`` loads the result. Raises CheckpointError if the
+    checkpoint cannot be read or `folder` cannot be written; nothing is left behind then.
     """
-    tell(f"reading {found.name}")
+    on_step(f"reading {found.name}")
     on_host = settings.model_copy(update={"device": "cpu"})
     policy = load_checkpoint(found, on_host).policy
     temporary = folder.with_name(f"{folder.name}.tmp-{secrets.token_hex(4)}")
     try:
-        whole = merged(policy)
+        whole = merge_adapter(policy)
         weights = sum(each.numel() * each.element_size() for each in whole.parameters())
-        tell(f"writing {weights / 1e6:,.1f} MB to {folder}")
+        on_step(f"writing {weights / 1e6:,.1f} MB to {folder}")
         whole.save_pretrained(temporary)
         policy.tokenizer.save_pretrained(temporary)
         temporary.rename(folder)

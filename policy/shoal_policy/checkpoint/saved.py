@@ -1,6 +1,6 @@
-"""Checkpoints as they lie on the disk: found, checked and named. No tensors.
+"""Checkpoints on disk: found, verified and named. No tensors.
 
-What a command refuses for a folder is refused from here, before torch is imported.
+Commands use this module to reject a folder before torch is imported.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class CheckpointError(Exception):
 
 
 class NoRoomError(CheckpointError):
-    """A checkpoint cannot be written because the disk is full; what was there before is."""
+    """A checkpoint cannot be written because the disk is full; earlier ones are intact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerState:
-    """A trainer's state beyond weights and optimiser.
+    """A trainer's state apart from weights and optimiser.
 
-    No random state is in it: each round draws from seeds of its own (`shoal_policy.round.config`).
+    It has no random state: each round has seeds of its own (`shoal_policy.round.config`).
     """
 
     round: int
@@ -42,16 +42,16 @@ class TrainerState:
     policy_version: int
     """Updates the policy has received."""
     consumed_ids: tuple[str, ...] = ()
-    """Group ids, hex, whose effect this checkpoint contains and that the node may not know of."""
+    """Hex ids of groups whose effect this checkpoint contains, not yet confirmed by the node."""
     counters: Mapping[str, Any] = field(default_factory=dict)
-    """Anything else that must survive; JSON values."""
+    """Other values that must survive; JSON."""
     swarm: str = ""
-    """Digest of the swarm that these rounds were played in, hex; empty where it has none."""
+    """Digest of the swarm in which these rounds ran, hex; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """A checkpoint that was passed over, and why."""
+    """A checkpoint that was skipped, and why."""
 
     path: Path
     reason: str
@@ -59,16 +59,16 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latest:
-    """The newest complete checkpoint, if any, and what was newer but unusable."""
+    """The newest complete checkpoint, if any, and newer unusable ones."""
 
     path: Path | None
     skipped: tuple[Skipped, ...]
 
 
 def latest_checkpoint(directory: Path) -> Latest:
-    """Find the newest checkpoint whose every byte is as it was written.
+    """Return the newest checkpoint whose every byte is intact.
 
-    Reads all of it. Corrupt and partial ones are skipped and named, never deleted here.
+    Reads all of it. Corrupt and partial ones are listed, never deleted here.
     """
     root = directory / "checkpoints"
     skipped = []
@@ -98,13 +98,13 @@ def read_state(path: Path) -> tuple[TrainerState, str]:
     except CheckpointError:
         raise
     except (FileNotFoundError, NotADirectoryError):
-        raise CheckpointError(f"{path} is no checkpoint: it has no state.json") from None
+        raise CheckpointError(f"{path} is not a checkpoint: it has no state.json") from None
     except Exception as error:  # damaged bytes may hold any JSON, or none
         raise CheckpointError(f"cannot read {path.name}: {cause_of(error)}") from error
 
 
 def newest_first(root: Path) -> Iterator[Path]:
-    """Return the checkpoints in a folder, whole or not, by their names."""
+    """Return the checkpoints in a folder, complete or not, newest first by name."""
     return (path for _, _, path in sorted(numbered(root), reverse=True))
 
 
@@ -117,7 +117,7 @@ def numbered(root: Path) -> list[tuple[int, int, Path]]:
 
 
 def fault_of(path: Path, *, hashes: bool) -> str | None:
-    """Why a checkpoint is not complete, or None. With `hashes` every byte is read."""
+    """Return why a checkpoint is not complete, or None. With `hashes` every byte is read."""
     try:
         manifest = json.loads((path / "manifest.json").read_text())
         files = manifest["files"]
@@ -140,7 +140,7 @@ def fault_of(path: Path, *, hashes: bool) -> str | None:
 
 
 def state_to_json(state: TrainerState, model_name: str) -> dict[str, Any]:
-    """Return what `state.json` holds."""
+    """Return the content of `state.json`."""
     return {
         "format_version": FORMAT_VERSION,
         "model_name": model_name,
@@ -159,13 +159,13 @@ def _state_from_json(document: dict[str, Any]) -> TrainerState:
 
 
 def sha256_of(file: Path) -> str:
-    """Return a file's digest in hex. Raises OSError."""
+    """Return a file's SHA-256 in hex. Raises OSError."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def cause_of(error: Exception) -> str:
-    """Return an error in one line; a full disk in plain words, whichever library met it."""
+    """Return an error in one line; a full disk in plain words."""
     if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error):
         return "no space left on the disk"
     return first_line(error)

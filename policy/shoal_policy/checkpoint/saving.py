@@ -9,10 +9,10 @@
        state.json      TrainerState
        manifest.json   written last: SHA-256 and size of every other file
 
-A second checkpoint of the same round becomes ``round-000123.1``: nothing good is ever
-overwritten, so there is no instant at which a kill could lose the previous one.
-The ids of the groups that were trained on are inside: their effect and the record of it
-become durable in one rename (exactly once, see docs/architecture.md).
+A second checkpoint of the same round becomes ``round-000123.1``: no valid checkpoint is ever
+overwritten, so a kill cannot lose the previous one. The ids of the groups that were trained on are
+inside: their effect and the record of it become durable in one rename (exactly once, see
+docs/architecture.md).
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from shoal_policy.checkpoint.saved import (
 from shoal_policy.model.loading import Policy, load_policy
 from shoal_policy.model.lora import is_adapter, load_adapter, save_adapter
 from shoal_policy.model.writing import failures_as_os_errors
-from shoal_policy.update.grpo import optimizer_of
+from shoal_policy.update.grpo import build_optimizer
 from shoal_settings.schema import Settings
 
 KEEP = 2
-"""Complete checkpoints kept: the newest and one to fall back on."""
+"""Complete checkpoints kept: the newest and one fallback."""
 
 _LEAST_BYTES = 1 << 16
-"""Free bytes below which a failed write is taken for a full disk: torch does not say why."""
+"""Free bytes below which a failed write counts as a full disk: torch does not report why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedCheckpoint:
-    """A trainer as it was."""
+    """A trainer's state as it was saved."""
 
     policy: Policy
     optimizer: Any
@@ -74,9 +74,9 @@ def save_checkpoint(
 ) -> Path:
     """Write ``directory/checkpoints/round-…`` and return its path once it is on disk.
 
-    Older checkpoints beyond `keep` and leftovers of interrupted writes are deleted after it.
-    Raises CheckpointError when it cannot be written, NoRoomError for a full disk; what was there
-    before is then untouched.
+    Then deletes older checkpoints beyond `keep` and leftovers of interrupted writes.
+    Raises CheckpointError if it cannot be written, NoRoomError for a full disk; earlier checkpoints
+    are then untouched.
     """
     root = directory / "checkpoints"
     _check_room(root, state.round)
@@ -91,7 +91,7 @@ def save_checkpoint(
         sync(directory)
     except Exception as error:
         full = is_full(error) or _free_bytes(root) < _LEAST_BYTES
-        _remove_leftovers(root)  # a full disk needs their room, too
+        _remove_leftovers(root)  # frees their space on a full disk
         what = f"cannot write {final_name(state.round)}"
         if full:
             raise NoRoomError(f"{what}: no space left on the disk") from error
@@ -103,10 +103,10 @@ def save_checkpoint(
 
 
 def load_checkpoint(path: Path, settings: Settings) -> LoadedCheckpoint:
-    """Load policy, optimiser and state of a checkpoint that `latest_checkpoint` found good.
+    """Load policy, optimiser and state of a checkpoint that `latest_checkpoint` verified.
 
-    Device, types and the optimiser's rates are those of `settings`, not the checkpoint's.
-    The policy's name is the one it was saved under. Raises CheckpointError.
+    Device, dtypes and learning rate come from `settings`, not from the checkpoint. The policy keeps
+    the name it was saved under. Raises CheckpointError.
     """
     try:
         state, name = read_state(path)
@@ -117,17 +117,17 @@ def load_checkpoint(path: Path, settings: Settings) -> LoadedCheckpoint:
             dtype=settings.dtype,
             prompt=settings.prompt,
         )
-        optimizer = optimizer_of(settings, policy)
+        optimizer = build_optimizer(settings, policy)
         _load_optimizer(path / "optimizer.pt", optimizer, policy)
     except CheckpointError:
         raise
-    except Exception as error:  # unpickling damaged bytes raises anything at all
+    except Exception as error:  # unpickling damaged bytes raises arbitrary errors
         raise CheckpointError(f"cannot read {path.name}: {cause_of(error)}") from error
     return LoadedCheckpoint(policy=policy, optimizer=optimizer, state=state)
 
 
 def _load_optimizer(path: Path, optimizer: Any, policy: Policy) -> None:
-    """Give an optimiser the state that was saved; its settings stay what they are."""
+    """Load an optimiser's saved state; its settings stay unchanged."""
     settings = [
         {key: value for key, value in group.items() if key != "params"}
         for group in optimizer.param_groups
@@ -138,14 +138,14 @@ def _load_optimizer(path: Path, optimizer: Any, policy: Policy) -> None:
 
 
 def _load_policy(folder: Path, name: str, **options: Any) -> Policy:
-    """The whole model from the checkpoint, or its adapter onto the base model of that name."""
+    """Return the checkpoint's model, or its adapter on the base model of that name."""
     if not is_adapter(folder):
         return load_policy(str(folder), name=name, **options)
     return load_adapter(load_policy(name, **options), folder)
 
 
 def final_name(round_: int) -> str:
-    """The folder name of a round's checkpoint."""
+    """Return the folder name of a round's checkpoint."""
     return f"round-{round_:06d}"
 
 
@@ -172,7 +172,7 @@ def _write(folder: Path, policy: Policy, optimizer: Any, state: TrainerState) ->
 
 
 def _prune(root: Path, saved: Path, keep: int) -> None:
-    """Delete what is older than the `keep` newest complete checkpoints up to `saved`.
+    """Delete checkpoints older than the `keep` newest complete ones up to `saved`.
 
     Anything newer than `saved` is a later state that could not be read; it is left for people.
     Failing to delete is no error: the next save tries again.
@@ -181,7 +181,7 @@ def _prune(root: Path, saved: Path, keep: int) -> None:
     num_kept = 0
     for path in paths[paths.index(saved) :]:
         if num_kept >= keep:
-            # Renamed first, so that a kill while deleting leaves no half checkpoint.
+            # Renamed first, so that a kill while deleting leaves no partial checkpoint.
             doomed = path.with_name(f"{path.name}.tmp-deleted-{secrets.token_hex(4)}")
             try:
                 path.rename(doomed)
@@ -193,14 +193,14 @@ def _prune(root: Path, saved: Path, keep: int) -> None:
 
 
 def _remove_leftovers(root: Path) -> None:
-    """Delete what interrupted writes have left: only one trainer writes here."""
+    """Delete leftovers of interrupted writes: only one trainer writes here."""
     for entry in list(root.iterdir()) if root.is_dir() else ():
         if TEMPORARY.fullmatch(entry.name):
             shutil.rmtree(entry, ignore_errors=True)
 
 
 def _check_room(root: Path, round_: int) -> None:
-    """Raise NoRoomError where one as big as the newest would not fit: nothing is written then."""
+    """Raise NoRoomError, before writing, if one as large as the newest would not fit."""
     newest = next(newest_first(root), None)
     needed = sum(file.stat().st_size for file in _files(newest)) if newest is not None else 0
     free = _free_bytes(root)
@@ -215,8 +215,7 @@ def _check_room(root: Path, round_: int) -> None:
 
 
 def _free_bytes(root: Path) -> int:
-    """Return the bytes that may still be written there; as much as anybody needs where that is not
-    known."""
+    """Return the free bytes of the disk; a huge number if that is unknown."""
     try:
         return shutil.disk_usage(root if root.is_dir() else root.parent).free
     except OSError:
@@ -224,7 +223,7 @@ def _free_bytes(root: Path) -> int:
 
 
 def _free_name(root: Path, round_: int) -> Path:
-    """A name that sorts after every checkpoint of the same round."""
+    """Return a name that sorts after every checkpoint of the same round."""
     taken = [number for each, number, _ in numbered(root) if each == round_]
     name = final_name(round_)
     return root / (f"{name}.{max(taken) + 1}" if taken else name)

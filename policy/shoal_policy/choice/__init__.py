@@ -1,1 +1,1 @@
-"""Chooses the groups a round trains on, and each completion's advantage. No tensors."""
+"""Chooses the groups that a round trains on, and computes advantages. No tensors."""

@@ -14,20 +14,20 @@ AdvantageScale = Literal["group", "none"]
 
 
 def has_signal(rewards: Sequence[float]) -> bool:
-    """Return whether the group can teach: at least two rewards, not all equal, all finite."""
+    """Return whether the group gives signal: at least two rewards, all finite, not all equal."""
     return all(map(math.isfinite, rewards)) and len(set(rewards)) > 1
 
 
 def group_advantages(rewards: Sequence[float], scale: AdvantageScale = "group") -> list[float]:
-    """Each completion's reward against the mean of its group (GRPO, arXiv 2402.03300).
+    """Return each completion's reward relative to its group (GRPO, arXiv 2402.03300).
 
     ``group`` divides by the group's standard deviation (unbiased) plus `STD_FLOOR`;
-    ``none`` does not divide (Dr. GRPO). A group without signal, which includes one with a
-    reward that is not finite, gives zeros. The result is always finite.
+    ``none`` does not divide (Dr. GRPO). A group without signal, or with a reward that is not
+    finite, gives zeros. The result is always finite.
     """
     if not has_signal(rewards):
         return [0.0] * len(rewards)
-    # Scaled first: finite rewards near the largest float must not overflow in between.
+    # Scaled first, so that rewards near the largest float do not overflow in between.
     largest = max(map(abs, rewards))
     small = [reward / largest for reward in rewards]
     mean = math.fsum(small) / len(small)
@@ -41,10 +41,10 @@ def group_advantages(rewards: Sequence[float], scale: AdvantageScale = "group") 
 
 
 def completion_share(num: int, own: int) -> float:
-    """Return what a completion of another's group of `num` weighs beside one of an own group.
+    """Return the weight of a completion of an external group of `num`, relative to an own group.
 
-    In (0, 1], and 1 up to `own`, the completions of an own group (at least 2). Advantages of a
-    group of n add up to at most √(n(n−1)) in absolute value, so that larger ones would move the
-    weights more: with this share no group of others can do more than an own one.
+    In (0, 1], and 1 up to `own`, the completions of an own group (at least 2). Absolute advantages
+    of a group of n add up to at most √(n(n−1)), so a larger group would move the weights more. With
+    this share no external group can move them more than an own one.
     """
     return math.sqrt(own * (own - 1) / (num * (num - 1))) if num > own else 1.0

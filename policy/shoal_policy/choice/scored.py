@@ -1,4 +1,4 @@
-"""Groups with their rewards: what a round has to train on."""
+"""Groups with their rewards, and the training set of a round."""
 
 from __future__ import annotations
 
@@ -13,33 +13,32 @@ from shoal_wire.types import GroupId, PublishedGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredGroup:
-    """A group with rewards by the own verifier."""
+    """A group with rewards by this node's verifier."""
 
     question: Question
     completions: tuple[tuple[int, ...], ...]
-    """Own token ids; of a game, with its environment's between them."""
+    """Own token ids; for a game, with the environment's in between."""
     rewards: tuple[float, ...]
     external: bool
     source: PublishedGroup | None = None
     """Source of an external group."""
-    claimed: tuple[tuple[float, ...] | None, ...] | None = None
-    """Log-probabilities that a server that follows gave each own completion, where it can be used.
-    """
-    started: tuple[tuple[float, ...], ...] | None = None
-    """The policy's own of each completion before the round's update, where they are known."""
-    unread: tuple[tuple[bool, ...] | None, ...] | None = None
-    """The tokens of each completion that its verifier does not read; None where it reads all."""
-    said: tuple[tuple[int, ...] | None, ...] | None = None
-    """The places of the tokens that the policy said, for each game; None where it said all."""
+    sampling_logprobs: tuple[tuple[float, ...] | None, ...] | None = None
+    """Log-probabilities by a server with this policy, per own completion; None where unusable."""
+    start_logprobs: tuple[tuple[float, ...], ...] | None = None
+    """The policy's log-probabilities of each completion before the update, if already known."""
+    unscored_mask: tuple[tuple[bool, ...] | None, ...] | None = None
+    """Per completion, a mask of the tokens that its verifier ignores; None if it scores all."""
+    completion_positions: tuple[tuple[int, ...] | None, ...] | None = None
+    """Per game, the positions of policy tokens; None if the policy generated all tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnusedGroup:
-    """A group of another that will not be trained on."""
+    """An external group that no round will train on."""
 
     source: PublishedGroup
     rewards: tuple[float, ...]
-    why: SkipReason
+    reason: SkipReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,17 +46,17 @@ class ExternalSample:
     """The outcome of SampleExternal."""
 
     groups: tuple[ScoredGroup, ...]
-    """At most J, on lease."""
-    num_drawn: int
+    """At most J groups, leased."""
+    num_verified: int
     """Groups that were verified to find them."""
-    passed_over: Counter[SkipReason] = field(default_factory=Counter)
+    skipped: Counter[SkipReason] = field(default_factory=Counter)
     """Number of verified groups that were skipped, by reason."""
     unused: tuple[UnusedGroup, ...] = ()
     """Groups that no round can use."""
 
     @property
     def ids(self) -> list[GroupId]:
-        """The ids by which the node knows the groups."""
+        """Return the ids by which the node knows the groups."""
         return [group.source.group_id for group in self.groups if group.source is not None]
 
 
@@ -70,7 +69,7 @@ class TrainingSet:
 
     @property
     def groups(self) -> list[ScoredGroup]:
-        """All groups, own ones first."""
+        """Return all groups, own ones first."""
         return [*self.local, *self.external.groups]
 
 

@@ -1,10 +1,11 @@
-"""Chooses which groups of others a round trains on (SAPO, Algorithm 1, SampleExternal). Pure.
+"""Chooses the external groups that a round trains on (SAPO, Algorithm 1, SampleExternal). Pure.
 
-    drawn from the node ─▶ verified ─▶ has signal? ─▶ choose J: order, ceilings ─▶ of each, what?
+    sampled from the node ─▶ verified ─▶ has signal? ─▶ choose J by order and ceilings ─▶
+    completions
 
-A strategy is words joined by ``+``, the most important first. Each word is one row of `WORDS`. A
-new word is a row here, its name in `shoal_settings.strategy` and a line in docs/losses.md,
-which compares them; tests hold the three together.
+A strategy is words joined by ``+``, most important first. Each word is one row of `WORDS`. To add a
+word, add a row here, its name in `shoal_settings.strategy` and a line in docs/losses.md, which
+compares them; tests compare the three.
 """
 
 from __future__ import annotations
@@ -13,25 +14,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from shoal_policy.choice.sources import Candidate, Sources
+from shoal_policy.choice.sources import Candidate, SourceQuota
 from shoal_settings.strategy import strategy_words
 
-LOOK: Final = 4
-"""Usable groups gathered for each one wanted, where a strategy chooses among them."""
+OVERSAMPLE_FACTOR: Final = 4
+"""Usable groups to find per slot where a strategy chooses among them."""
 
 Order = Callable[[Candidate, Sequence[Candidate]], float]
-"""A candidate's rank beside those chosen before it: the lower, the sooner it is chosen."""
+"""A candidate's rank given those chosen so far; the lowest is chosen first."""
 AdvantageTest = Callable[[float], bool]
 """Returns whether a completion with this advantage is trained on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Word:
-    """One word of a strategy. Where a function is absent the word has no say."""
+class StrategyWord:
+    """One word of a strategy. It has no effect where a function is None."""
 
     name: str
     does: str
-    """One line, as docs/losses.md lists it."""
+    """One line, as listed in docs/losses.md."""
     order: Order | None = None
     trains_on: AdvantageTest | None = None
 
@@ -45,43 +46,43 @@ def _is_positive(advantage: float) -> bool:
 
 
 WORDS: Final = (
-    Word(
+    StrategyWord(
         name="uniform",
         does="the paper's experiment: pass over groups without signal, then as drawn",
     ),
-    Word(
+    StrategyWord(
         name="positive",
         does="of others' groups, only completions with positive advantage are trained on",
         trains_on=_is_positive,
     ),
-    Word(name="balance", does="task families in turn", order=_family),
+    StrategyWord(name="balance", does="task families in turn", order=_family),
 )
-"""Every word. The first is the paper's controlled experiment (SAPO, section 6)."""
+"""All words. The first is the paper's controlled experiment (SAPO, section 6)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalStrategy:
-    """The choice of external groups, and of those of their completions to train on."""
+    """The choice of external groups, and of their completions to train on."""
 
     orders: tuple[Order, ...] = ()
-    """Most important first; the order of the draw, which is random, breaks ties."""
+    """Most important first; ties keep the order of sampling, which is random."""
     advantage_tests: tuple[AdvantageTest, ...] = ()
     has_ceilings: bool = False
-    """True if sources have ceilings (`shoal_policy.choice.sources`). The paper's way has none."""
+    """True if sources have ceilings (`shoal_policy.choice.sources`). The paper has none."""
 
-    def enough(self, wanted: int) -> int:
-        """Return how many usable groups end the drawing."""
-        return wanted * (LOOK if self.orders or self.has_ceilings else 1)
+    def num_candidates(self, wanted: int) -> int:
+        """Return the number of usable groups after which sampling stops."""
+        return wanted * (OVERSAMPLE_FACTOR if self.orders or self.has_ceilings else 1)
 
     def choose(
-        self, candidates: Sequence[Candidate], wanted: int, sources: Sources | None = None
+        self, candidates: Sequence[Candidate], wanted: int, sources: SourceQuota | None = None
     ) -> list[int]:
-        """Return the indices of at most `wanted` candidates, one after another by the orders.
+        """Return the indices of at most `wanted` candidates, in the order of choice.
 
-        `sources` is what each has given before this round; it does not change.
+        `sources` is what each source gave before this round; it does not change.
         """
         left = list(range(len(candidates)))
-        sources = (sources or Sources()).copy()
+        sources = (sources or SourceQuota()).copy()
         full_round = wanted * sum(one.signal for one in candidates) / max(1, len(candidates))
         chosen: list[Candidate] = []
         taken: list[int] = []
@@ -89,32 +90,34 @@ class ExternalStrategy:
             best = min(left, key=lambda i: self._rank(candidates[i], chosen, sources))
             left.remove(best)
             one = candidates[best]
-            if self.has_ceilings and sources.is_over(one, full_round):
+            if self.has_ceilings and sources.is_exceeded(one, full_round):
                 continue
             taken.append(best)
             chosen.append(one)
             sources.add(one)
         return taken
 
-    def counts(self, one: Candidate, sources: Sources) -> bool:
-        """Return whether a usable group counts towards what a round looks for."""
-        return not (self.has_ceilings and sources.is_ahead(one.network))
+    def counts_towards_target(self, one: Candidate, sources: SourceQuota) -> bool:
+        """Return whether a usable group counts towards `num_candidates`."""
+        return not (self.has_ceilings and sources.is_above_mean(one.network))
 
-    def trained_on(self, advantages: Sequence[float]) -> list[int]:
-        """Return the indices of a group's completions that are trained on."""
+    def select_completions(self, advantages: Sequence[float]) -> list[int]:
+        """Return the indices of a group's completions to train on."""
         tests = self.advantage_tests
         return [i for i, value in enumerate(advantages) if all(test(value) for test in tests)]
 
-    def _rank(self, one: Candidate, chosen: Sequence[Candidate], sources: Sources) -> list[float]:
+    def _rank(
+        self, one: Candidate, chosen: Sequence[Candidate], sources: SourceQuota
+    ) -> list[float]:
         ranks = [order(one, chosen) for order in self.orders]
-        return [*ranks, sources.order(one)] if self.has_ceilings else ranks
+        return [*ranks, sources.rank(one)] if self.has_ceilings else ranks
 
 
 def parse_strategy(text: str) -> ExternalStrategy:
     """Return the strategy of a name such as ``positive+balance``.
 
     Raises:
-        StrategyError: an unknown word, or a word twice.
+        StrategyError: a word is unknown or repeated.
     """
     by_name = {word.name: word for word in WORDS}
     words = [by_name[name] for name in strategy_words(text)]

@@ -1,1 +1,1 @@
-"""Questions become completions: by this process, or by a server."""
+"""Generates completions of questions, in this process or through a server."""

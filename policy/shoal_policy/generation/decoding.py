@@ -1,11 +1,11 @@
 """Runs a causal LM token by token over a batch of left-padded prompts, with a key-value cache.
 
-`CacheDecoder` works with any model that ``transformers`` gives a ``DynamicCache``.
-`SmallDecoder` does the same sums for small models of the Llama shape: there, most of a step is
-spent in Python between the operations, so it fuses them and writes into one preallocated cache.
-Prompts that begin with worked examples are `prefixes`' own.
+`CacheDecoder` works with any model for which ``transformers`` uses a ``DynamicCache``.
+`SmallDecoder` computes the same for small Llama-shaped models. There most of a step is spent in
+Python between operations, so it fuses them and writes into one preallocated cache. Prompts that
+begin with worked examples use `prefix_decoder`.
 
-Shapes: P prompts, R living rows, T prompt tokens (padded), M new tokens at most, W columns of
+Shapes: P prompts, R active rows, T prompt tokens (padded), M new tokens at most, W columns of
 the cache in use, V vocabulary, H hidden size, D head size.
 """
 
@@ -18,19 +18,19 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from shoal_policy.generation.preallocated_cache import cache_of
-from shoal_policy.generation.prefixes import PrefixDecoder, can_share
+from shoal_policy.generation.preallocated_cache import build_cache
+from shoal_policy.generation.prefix_decoder import PrefixDecoder, can_share
 from shoal_policy.model.loading import ModelError, Policy
-from shoal_policy.model.sharding import class_of
+from shoal_policy.model.sharding import unsharded_class
 
 SMALL_PARAMETERS = 20_000_000
-"""Above this the arithmetic outweighs the Python between it."""
+"""Above this size the arithmetic outweighs the Python overhead."""
 
 _FIXED_ROPE = ("default", "linear", "llama3")
-"""Rotary embeddings whose angles do not depend on how long the sequence has become."""
+"""Rotary embeddings whose angles do not depend on the sequence length."""
 
 _CACHE_NAMES = ("cache", "past_key_values")
-"""``transformers`` renamed it in 5.24."""
+"""``transformers`` renamed the argument in 5.24."""
 
 _LLAMA_SHAPED = ("LlamaForCausalLM", "Qwen2ForCausalLM")
 
@@ -38,7 +38,7 @@ _LLAMA_SHAPED = ("LlamaForCausalLM", "Qwen2ForCausalLM")
 def make_decoder(
     policy: Policy, prompts: Sequence[Sequence[int]], repeat: int, max_new: int
 ) -> CacheDecoder | PrefixDecoder:
-    """The fastest decoder that fits the policy and the prompts."""
+    """Return the fastest decoder for this policy and these prompts."""
     shared = can_share(policy, prompts, max_new)
     if shared is not None:
         return PrefixDecoder(policy, prompts, shared, repeat, max_new)
@@ -47,11 +47,11 @@ def make_decoder(
 
 
 def is_small_llama(policy: Policy) -> bool:
-    """Return whether `SmallDecoder` does the same sums as the model."""
+    """Return whether `SmallDecoder` computes the same as the model."""
     model = policy.model
-    if class_of(model).__name__ not in _LLAMA_SHAPED or not policy.linear_head:
+    if unsharded_class(model).__name__ not in _LLAMA_SHAPED or not policy.linear_head:
         return False
-    if policy.adapter is not None:  # it reads weights past the adapters in them
+    if policy.adapter is not None:  # it reads base weights directly
         return False
     config = model.config
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
@@ -66,7 +66,7 @@ def is_small_llama(policy: Policy) -> bool:
 
 
 class CacheDecoder:
-    """One batch: `repeat` rows for each prompt, each prompt computed once."""
+    """One batch with `repeat` rows per prompt; each prompt is computed once."""
 
     def __init__(
         self, policy: Policy, prompts: Sequence[Sequence[int]], repeat: int, max_new: int
@@ -80,11 +80,11 @@ class CacheDecoder:
         self._padded = bool((lengths_P != self._width).any())
         places = torch.arange(self._width + max_new, device=policy.device)
         self._mask_RW = places[None, :] >= (self._width - self._lengths_R)[:, None]
-        self._cache: Any = cache_of(policy, self._width + max_new)
+        self._cache: Any = build_cache(policy, self._width + max_new)
         self._cache_name = _cache_name(policy)
 
     def prefill(self) -> torch.Tensor:
-        """Run the prompts; logits [R, V] of each row's first new token."""
+        """Run the prompts; return logits [R, V] of each row's first new token."""
         mask_PT = self._mask_RW[:: self._repeat, : self._width]
         logits_PV = self._call(
             self._padded_prompts(), mask_PT, (mask_PT.cumsum(-1) - 1).clamp(min=0)
@@ -93,14 +93,14 @@ class CacheDecoder:
         return logits_PV.repeat_interleave(self._repeat, dim=0)
 
     def step(self, ids_R: torch.Tensor, step: int) -> torch.Tensor:
-        """Append the `step`-th new token (from 0) of each row; logits [R, V] of the next."""
+        """Append the `step`-th new token (from 0) of each row; return logits [R, V] of the next."""
         mask_RW = self._mask_RW[:, : self._width + step + 1]
-        # A row that has ended may be past the last position before it is dropped.
+        # A finished row may be past the last position until it is dropped.
         positions_R = (self._lengths_R + step).clamp(max=self._policy.max_positions - 1)
         return self._call(ids_R[:, None], mask_RW, positions_R[:, None])
 
     def keep(self, rows: torch.Tensor) -> None:
-        """Drop all rows but these (indices into the living ones)."""
+        """Drop all rows except these (indices into the active ones)."""
         self._cache.batch_select_indices(rows)
         self._lengths_R = self._lengths_R[rows]
         self._mask_RW = self._mask_RW[rows]
@@ -126,10 +126,10 @@ class CacheDecoder:
 
 
 def _cache_name(policy: Policy) -> str:
-    """Return what a model calls its key-value cache, in what it takes and in what it returns.
+    """Return the model's argument name for its key-value cache.
 
-    Raises ModelError where it has none that we know: without it every token would be answered to
-    the one before it alone.
+    Raises ModelError if no known name exists: without a cache, each token would depend only on the
+    one before it.
     """
     for name in _CACHE_NAMES:
         if name in policy.forward_names:
@@ -139,7 +139,7 @@ def _cache_name(policy: Policy) -> str:
 
 @dataclass(slots=True)
 class SmallLayer:
-    """One layer's weights, those of equal input side by side, and its cache."""
+    """One layer's weights, those with equal input concatenated, and its cache."""
 
     block: Any
     qkv: torch.Tensor
@@ -148,12 +148,12 @@ class SmallLayer:
     gate_up_bias: torch.Tensor | None
     key_heads: int
     keys: torch.Tensor
-    """[R, key heads, W, D]; empty before the prompts were computed."""
+    """[R, key heads, W, D]; empty until the prompts are computed."""
     values: torch.Tensor
 
 
 class SmallDecoder(CacheDecoder):
-    """A small Llama or Qwen2, written out."""
+    """A small Llama or Qwen2, with fused operations."""
 
     def prefill(self) -> torch.Tensor:
         body, head = self._policy.model.model, self._policy.model.lm_head
@@ -166,7 +166,7 @@ class SmallDecoder(CacheDecoder):
         mask = None
         if self._padded:
             known = self._mask_RW[:: self._repeat, None, None, :width]
-            # A pad's own row of the mask must not be empty: nothing over nothing is no number.
+            # A padding token must see itself: attention over nothing gives NaN.
             itself = torch.eye(width, dtype=torch.bool, device=self._policy.device)
             mask = (known & itself.new_ones(width, width).tril()) | itself
         hidden_PTH = functional.embedding(self._padded_prompts(), body.embed_tokens.weight)
@@ -199,14 +199,14 @@ class SmallDecoder(CacheDecoder):
         sin_PT1D: torch.Tensor,
         mask: torch.Tensor | None,
     ) -> torch.Tensor:
-        """Causal attention within each prompt; fills the cache of its rows."""
+        """Compute causal attention within each prompt; fill the cache of its rows."""
         prompts, width, _ = normed_PTH.shape
         size, key_heads = layer.block.self_attn.head_dim, layer.key_heads
         heads = functional.linear(normed_PTH, layer.qkv, layer.qkv_bias)
         heads = heads.view(prompts, width, -1, size)
         turned = rotated(heads[:, :, :-key_heads], cos_PT1D, sin_PT1D).transpose(1, 2)
         keys, values = turned[:, -key_heads:], heads[:, :, -key_heads:].transpose(1, 2)
-        layer.keys, layer.values = self._room(keys), self._room(values)
+        layer.keys, layer.values = self._allocate(keys), self._allocate(values)
         out = functional.scaled_dot_product_attention(
             turned[:, :-key_heads],
             keys,
@@ -224,8 +224,8 @@ class SmallDecoder(CacheDecoder):
         self._lengths_R = self._lengths_R[rows]
         self._mask_RW = self._mask_RW[rows]
 
-    def _room(self, made: torch.Tensor) -> torch.Tensor:
-        """The prompts' keys or values, `repeat` times each, with room for every new token."""
+    def _allocate(self, made: torch.Tensor) -> torch.Tensor:
+        """Return the prompts' keys or values, `repeat` times, with space for all new tokens."""
         prompts, heads, width, size = made.shape
         wide = made.new_zeros(prompts, self._repeat, heads, self._mask_RW.shape[1], size)
         wide[:, :, :, :width] = made[:, None]
@@ -233,7 +233,7 @@ class SmallDecoder(CacheDecoder):
 
 
 def small_layer(block: Any) -> SmallLayer:
-    """One layer of a small Llama or Qwen2, without a cache yet."""
+    """Return one layer of a small Llama or Qwen2, without a cache yet."""
     attention, mlp = block.self_attn, block.mlp
     qkv = [attention.q_proj, attention.k_proj, attention.v_proj]
     gate_up = [mlp.gate_proj, mlp.up_proj]
@@ -257,7 +257,7 @@ def _attend(
     mask: torch.Tensor | None,
     column: int,
 ) -> torch.Tensor:
-    """Attention of each row's newest token over its own past, itself included."""
+    """Return attention of each row's newest token over its past and itself."""
     rows, key_heads, _, size = layer.keys.shape
     heads = functional.linear(normed_RH, layer.qkv, layer.qkv_bias).view(rows, -1, size)
     turned = rotated(heads[:, :-key_heads], cos_R1D, sin_R1D)
@@ -275,7 +275,7 @@ def _attend(
 
 
 def rotary_tables(body: Any, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and sines of the first positions, [W, D] each, for `rotated`."""
+    """Return cosines and sines of the first positions, [W, D] each, for `rotated`."""
     weight = body.embed_tokens.weight
     cos_1WD, sin_1WD = body.rotary_emb(weight, torch.arange(columns, device=weight.device)[None])
     # rotate_half(x) · sin is x rolled by half a head · sin with its first half negated.
@@ -284,14 +284,14 @@ def rotary_tables(body: Any, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def rotated(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Queries and keys with their positions in them."""
+    """Return queries and keys with rotary position embedding applied."""
     return heads * cos + heads.roll(heads.shape[-1] // 2, -1) * sin
 
 
 def after_attention(
     layer: SmallLayer, hidden: torch.Tensor, attended: torch.Tensor
 ) -> torch.Tensor:
-    """The rest of a layer."""
+    """Return the layer's output: output projection, residual connections and MLP."""
     hidden = hidden + layer.block.self_attn.o_proj(attended)
     normed = rms_norm(hidden, layer.block.post_attention_layernorm)
     gate, up = functional.linear(normed, layer.gate_up, layer.gate_up_bias).chunk(2, -1)
@@ -299,10 +299,10 @@ def after_attention(
 
 
 def rms_norm(hidden_RH: torch.Tensor, norm: Any) -> torch.Tensor:
-    """A Llama's norm."""
+    """Return Llama's RMS norm."""
     return functional.rms_norm(hidden_RH, norm.weight.shape, norm.weight, norm.variance_epsilon)
 
 
 def _biases(parts: list[Any]) -> torch.Tensor | None:
-    """Return the biases of layers that have all one, or none."""
+    """Return the concatenated biases of layers; None if they have none."""
     return None if parts[0].bias is None else torch.cat([part.bias for part in parts])

@@ -1,10 +1,10 @@
-"""The call behind which a round's questions are answered.
+"""The interface for generating the completions of a round.
 
-    this process      `turns.LocalGenerator`      the policy as it is vllm
-    `following.VllmGenerator`    a server whose weights follow the policy's openai
-    `static.OpenAIGenerator`          a server whose weights stay: another's answers
+    this process   `local_generator.LocalGenerator`     the policy as it is
+    vllm           `vllm_generator.VllmGenerator`       a server that receives the policy's weights
+    openai         `openai_generator.OpenAIGenerator`   a server with its own, fixed weights
 
-What differs between them is said by each group: who made it, and what its log-probabilities are.
+Each group states which model generated it and what its log-probabilities are.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ from shoal_wire.types import SamplingParams
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
-    """A round's questions, and how they are to be answered."""
+    """A round's questions, and how to generate their completions."""
 
     questions: Sequence[Question]
     policy: Policy
     policy_version: int
-    """Updates that the policy has received."""
+    """Updates that the policy has received so far."""
     num_completions: int
     sampling: SamplingParams
     seed: int
-    """The seed of this round's answers alone: a round that is resumed asks the same again."""
+    """Seed of this round's completions; a resumed round uses the same one."""
     play: PlayGames
-    """The answers of environments, for questions that are games."""
+    """Replies of environments, for questions that are games."""
     on_step: OnStep = lambda _done, _fraction: None
 
 
 class Generator(Protocol):
-    """Answers questions. It may answer fewer than it is asked, and raises ModelError for good."""
+    """Generates completions. May return fewer than requested; raises ModelError if it never can."""
 
     @property
     def server_logp_difference(self) -> float | None:
-        """Mean difference, in nats a token, of a server's log-probabilities from the policy's own
-        when the server was last given weights. None without such a server, or before."""
+        """Return the mean difference, in nats per token, between a server's log-probabilities and
+        the policy's own after the latest weight transfer. None without such a server, or before."""
         ...
 
-    def answer(self, asking: GenerationRequest) -> list[OwnGroup]:
+    def generate(self, request: GenerationRequest) -> list[OwnGroup]:
         """Return a group for each question that was answered. Blocks."""
         ...
 
 
 def are_start_logprobs(policy: Policy, sampling: SamplingParams) -> bool:
-    """Return whether the log-probabilities drawn with are those an update computes first.
+    """Return whether sampled log-probabilities equal those at the start of an update.
 
-    So it is in float32, to rounding, where no token was ruled out: then they need not be computed
-    again. In bfloat16 two ways to the same number differ by a hundredth of a nat and more.
+    So it is in float32, up to rounding, if no token was excluded; then they are not recomputed. In
+    bfloat16, two ways of computing them differ by a hundredth of a nat and more.
     """
     untruncated = sampling.temperature > 0 and sampling.top_p == 1 and sampling.top_k == 0
     return untruncated and policy.autocast_dtype is None and policy.model.dtype == torch.float32

@@ -1,15 +1,15 @@
-"""Samples completions: a key-value-cache loop over all prompts of a round at once.
+"""Samples completions with a key-value cache, for all prompts of a round at once.
 
     prompts ──left-pad──► prefill (once a prompt) ──repeat L──► sample ◄──► forward one token
                                                                   │
-                                                       rows that ended leave the batch
+                                                       finished rows leave the batch
 
-All randomness is drawn before the loop, one uniform number per row and step, and turned into
-tokens by inverting the cumulative distribution. So what a row becomes depends on the seed and
-its own place only, not on when its neighbours end or how rows are batched.
+All randomness is drawn before the loop, one uniform number per row and step, and turned into tokens
+by inverting the cumulative distribution. A row therefore depends only on the seed and its own
+position, not on when other rows end or how rows are batched.
 
-Shapes: P prompts, L completions of each, R = P·L rows still alive, M new tokens at
-most, V vocabulary.
+Shapes: P prompts, L completions of each, R = P·L rows still active, M new tokens at most,
+V vocabulary.
 """
 
 from __future__ import annotations
@@ -24,7 +24,12 @@ from typing import TypeAlias, TypeVar
 import torch
 
 from shoal_policy.generation.decoding import make_decoder
-from shoal_policy.generation.ready import MAX_ROWS, cast_once, remember_rows, rows_at_once
+from shoal_policy.generation.sampling_setup import (
+    MAX_ROWS,
+    inference_weights,
+    limit_rows,
+    max_batch_rows,
+)
 from shoal_policy.model.loading import ModelError, Policy
 from shoal_policy.model.memory import is_out_of_memory
 from shoal_policy.model.prompting import decode_completion
@@ -32,27 +37,27 @@ from shoal_policy.rollouts import Answer
 from shoal_wire.types import FinishReason, SamplingParams
 
 COMPACT_BELOW = 0.75
-"""Rows that ended are dropped once at most this share of the batch is alive: dropping copies
-the cache, and below a handful of rows a forward pass costs the same with or without them."""
+"""Finished rows are dropped once at most this share of the batch is active: dropping copies the
+cache, and for a few rows a forward pass costs the same with or without them."""
 
-LOOK_EVERY = 8
-"""Tokens between two looks at which rows have ended, on a device that works while Python goes on.
-A row that has ended computes at most so many tokens for nothing. On a CPU each token has a look."""
+CHECK_EVERY = 8
+"""Tokens between two checks for finished rows, on a device that runs asynchronously. A finished row
+wastes at most this many tokens. On a CPU every token is checked."""
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-Draws: TypeAlias = torch.Generator | Sequence[int] | torch.Tensor
-"""Source of randomness: one generator for all prompts, a seed for each of them, or numbers that
-`uniforms` drew before."""
+RandomSource: TypeAlias = torch.Generator | Sequence[int] | torch.Tensor
+"""Source of randomness: one generator for all prompts, a seed per prompt, or numbers from
+`uniforms`."""
 
 OnStep = Callable[[int, float], None]
-"""Told how many completions have ended, and the part of the work that is done, at the least."""
+"""Called with the number of finished completions and a lower bound of the fraction of work done."""
 
 
 class NonFiniteError(ModelError):
-    """The model's numbers are NaN or infinite: nothing can be sampled from it."""
+    """The model's output is NaN or infinite: nothing can be sampled from it."""
 
 
 def generate(
@@ -61,38 +66,41 @@ def generate(
     *,
     num_completions: int,
     params: SamplingParams,
-    generator: Draws,
+    generator: RandomSource,
     max_rows: int = MAX_ROWS,
     on_step: OnStep = lambda _done, _fraction: None,
 ) -> list[list[Answer]]:
-    """Draw `num_completions` completions of each prompt, in the order of the prompts.
+    """Sample `num_completions` completions of each prompt, in the order of the prompts.
 
     Temperature 0 is greedy. A completion ends at an end token (kept in its ids, not in its text),
-    at ``params.max_new_tokens``, or where the model has no more positions; it has one token at
-    least. Its log-probabilities are those of the distribution it was drawn from (after temperature,
-    top-k and top-p), or the model's own when greedy. Advances a `generator`
-    by the same amount whatever is sampled; with a seed for each prompt instead, an answer depends
-    on its prompt's seed and not on which others are asked. As many rows are done at once as memory
-    holds, at most `max_rows`; where it runs out all the same, half as many. Tells `on_step` after
-    every token.
-    Raises ValueError for an empty prompt or one that fills the model's positions, NonFiniteError
-    when the model's numbers are not finite, and what the allocator raises when not even one row
-    fits.
+    after ``params.max_new_tokens``, or at the model's last position; it has at least one token. Its
+    log-probabilities belong to the distribution it was sampled from (after temperature, top-k and
+    top-p), or to the model's own when greedy. A `generator` advances by the same amount whatever is
+    sampled; with a seed per prompt, an answer does not depend on the other prompts. Runs as many
+    rows at once as memory holds, at most `max_rows`, and half as many after running out. Calls
+    `on_step` after every token.
+
+    Raises ValueError for an empty prompt or one that fills the model's positions, NonFiniteError if
+    the model's output is not finite, and the allocator's error if not even one row fits.
     """
-    check(policy, prompts, num_completions, params)
+    check_request(policy, prompts, num_completions, params)
     uniforms_PLM = uniforms(generator, len(prompts), num_completions, params.max_new_tokens)
 
-    def drawn(chunk: GenerationBatch, told: OnStep) -> list[Answer]:
-        loop = _Loop(policy, [prompts[i] for i in chunk.prompts], chunk.end - chunk.first, params)
-        loop.run(chunk.of(uniforms_PLM).to(policy.device), told)
+    def generate_batch(chunk: GenerationBatch, on_chunk_step: OnStep) -> list[Answer]:
+        loop = _DecodeLoop(
+            policy, [prompts[i] for i in chunk.prompts], chunk.end - chunk.first, params
+        )
+        loop.run(chunk.of(uniforms_PLM).to(policy.device), on_chunk_step)
         return loop.samples()
 
     longest = max(map(len, prompts), default=0) + params.max_new_tokens
-    rows = rows_at_once(policy, min(max_rows, len(prompts) * num_completions), longest)
-    return in_chunks(policy, list(map(len, prompts)), num_completions, rows, drawn, on_step=on_step)
+    rows = max_batch_rows(policy, min(max_rows, len(prompts) * num_completions), longest)
+    return generate_in_chunks(
+        policy, list(map(len, prompts)), num_completions, rows, generate_batch, on_step=on_step
+    )
 
 
-def in_chunks(
+def generate_in_chunks(
     policy: Policy,
     lengths: Sequence[int],
     num_completions: int,
@@ -100,28 +108,32 @@ def in_chunks(
     make: Callable[[GenerationBatch, OnStep], list[T]],
     on_step: OnStep,
 ) -> list[list[T]]:
-    """Return what is made of each prompt's completions, prompts of these lengths.
+    """Return what `make` returns for each prompt's completions; `lengths` are the prompts' lengths.
 
-    `make` makes some of them at once, at most `max_rows`; where memory runs out, half as many.
+    `make` handles at most `max_rows` rows per call, and half as many after running out of memory.
     """
     results: list[dict[int, T]] = [{} for _ in lengths]
     num_done, todo = 0, deque(_chunks(lengths, num_completions, max_rows))
-    with policy.whole():
+    with policy.gather():
         while todo:
             chunk = todo.popleft()
-            told = _part(on_step, num_done, chunk.rows, len(lengths) * num_completions)
-            made = _made(policy, chunk, make, told)
+            on_chunk_step = _scale_progress(
+                on_step, num_done, chunk.rows, len(lengths) * num_completions
+            )
+            made = _generate_chunk(policy, chunk, make, on_chunk_step)
             if made is None:
-                todo.extendleft(reversed(chunk.halves()))
+                todo.extendleft(reversed(chunk.split()))
                 continue
             num_done += chunk.rows
-            for (index, one), each in zip(chunk.places(), made, strict=True):
+            for (index, one), each in zip(chunk.row_indices(), made, strict=True):
                 results[index][one] = each
     return [[of_prompt[one] for one in range(num_completions)] for of_prompt in results]
 
 
-def uniforms(draws: Draws, prompts: int, num_completions: int, num_tokens: int) -> torch.Tensor:
-    """Return a number from 0 to 1 for every token that can be drawn, [P, L, M]."""
+def uniforms(
+    draws: RandomSource, prompts: int, num_completions: int, num_tokens: int
+) -> torch.Tensor:
+    """Return a uniform number from 0 to 1 for every token that may be sampled, [P, L, M]."""
     if isinstance(draws, torch.Tensor):
         return draws
     if isinstance(draws, torch.Generator):
@@ -138,27 +150,27 @@ def uniforms(draws: Draws, prompts: int, num_completions: int, num_tokens: int) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationBatch:
-    """Rows that are generated at once: some completions of some prompts."""
+    """Rows that are generated together: some completions of some prompts."""
 
     prompts: Sequence[int]
     first: int
     end: int
-    """Completions from `first` to before `end` of each."""
+    """Completions `first` to `end` (exclusive) of each prompt."""
 
     @property
     def rows(self) -> int:
         return len(self.prompts) * (self.end - self.first)
 
-    def places(self) -> list[tuple[int, int]]:
-        """Return each row's prompt and which of its completions it is."""
+    def row_indices(self) -> list[tuple[int, int]]:
+        """Return each row's prompt and completion index."""
         return [(index, one) for index in self.prompts for one in range(self.first, self.end)]
 
     def of(self, numbers_PLM: torch.Tensor) -> torch.Tensor:
-        """Return each row's numbers of all that were drawn, [R, M]."""
+        """Return the rows of `numbers_PLM` for this batch, [R, M]."""
         return numbers_PLM[list(self.prompts), self.first : self.end].flatten(0, 1)
 
-    def halves(self) -> list[GenerationBatch]:
-        """The same rows in two turns; there are two at least."""
+    def split(self) -> list[GenerationBatch]:
+        """Return two halves of this batch, which has at least two rows."""
         if (half := len(self.prompts) // 2) > 0:
             parts = self.prompts[:half], self.prompts[half:]
             return [GenerationBatch(prompts=part, first=self.first, end=self.end) for part in parts]
@@ -168,7 +180,7 @@ class GenerationBatch:
 
 
 def _chunks(lengths: Sequence[int], num_completions: int, max_rows: int) -> list[GenerationBatch]:
-    """All rows, at most so many at once; prompts of similar length together: less is padding."""
+    """Return all rows in batches of at most `max_rows`; similar lengths together, to pad less."""
     order = sorted(range(len(lengths)), key=lambda index: lengths[index])
     step, width = max(1, max_rows // num_completions), min(num_completions, max_rows)
     return [
@@ -182,39 +194,39 @@ def _chunks(lengths: Sequence[int], num_completions: int, max_rows: int) -> list
     ]
 
 
-def _made(
+def _generate_chunk(
     policy: Policy,
     chunk: GenerationBatch,
     make: Callable[[GenerationBatch, OnStep], list[T]],
     on_step: OnStep,
 ) -> list[T] | None:
-    """Return a chunk's answers; None when memory cannot hold its rows but may hold half of them."""
+    """Return a batch's answers; None if memory does not hold its rows but may hold half."""
     try:
-        with cast_once(policy), torch.inference_mode(), policy.autocast():
+        with inference_weights(policy), torch.inference_mode(), policy.autocast():
             return make(chunk, on_step)
     except (MemoryError, RuntimeError) as error:
         if chunk.rows == 1 or not is_out_of_memory(error):
             raise
-    # Outside the handler: until here the error holds on to what was computed.
-    remember_rows(policy, chunk.rows // 2)
-    log.warning("out of memory: going on with %d answers at once", max(1, chunk.rows // 2))
+    # Outside the handler, since the error references the tensors until here.
+    limit_rows(policy, chunk.rows // 2)
+    log.warning("out of memory: continuing with %d answers at once", max(1, chunk.rows // 2))
     if policy.device.type == "cuda":
         torch.cuda.empty_cache()
     return None
 
 
-def _part(on_step: OnStep, num_done: int, num: int, of: int) -> OnStep:
-    """Return the progress of one chunk of so many rows, as part of all."""
+def _scale_progress(on_step: OnStep, num_done: int, num: int, of: int) -> OnStep:
+    """Return a callback that scales one batch's progress to the whole."""
     return lambda done, fraction: on_step(num_done + done, (num_done + num * fraction) / of)
 
 
 def sample_tokens(
     logits_RV: torch.Tensor, uniforms_R: torch.Tensor, params: SamplingParams
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw one token a row: ids [R] and their log-probabilities [R] (float32).
+    """Sample one token per row: ids [R] and their log-probabilities [R] (float32).
 
-    Reads the logits as few times as it can: with a hub model's vocabulary that costs as much
-    as several layers. Probabilities stay unnormalised; only the drawn token's is needed.
+    Reads the logits as few times as possible: with a large vocabulary each read costs as much as
+    several layers. Probabilities stay unnormalised; only the sampled token's is needed.
     """
     logits_RV = logits_RV.float()
     if params.temperature == 0:
@@ -227,7 +239,7 @@ def sample_tokens(
     weights_RV = (logits_RV - top_R1).exp_()
     cdf_RV = torch.cumsum(weights_RV, -1, out=weights_RV)
     total_R1 = cdf_RV[:, -1:]
-    # Strictly below the total: else rounding could pick a token of probability zero at the end.
+    # Strictly below the total; otherwise rounding could pick a token of probability zero.
     target_R1 = torch.minimum(
         uniforms_R[:, None] * total_R1, total_R1.nextafter(torch.zeros_like(total_R1))
     )
@@ -238,14 +250,14 @@ def sample_tokens(
 
 
 def _truncate(logits_RV: torch.Tensor, params: SamplingParams) -> torch.Tensor:
-    """Rule out all but the `top_k` likeliest, then all beyond the first `top_p` of the mass."""
+    """Mask all but the `top_k` likeliest tokens, then all beyond the first `top_p` of the mass."""
     if 0 < params.top_k < logits_RV.shape[-1]:
         least_R1 = logits_RV.topk(params.top_k, dim=-1).values[:, -1:]
         logits_RV = logits_RV.masked_fill(logits_RV < least_R1, -torch.inf)
     if params.top_p < 1:
         ordered_RV, places_RV = logits_RV.sort(dim=-1, descending=True)
         probs_RV = ordered_RV.softmax(-1)
-        # A token stays when what comes before it does not yet fill top_p: the first always stays.
+        # A token stays if the mass before it is below top_p, so the first one always stays.
         drop_RV = probs_RV.cumsum(-1) - probs_RV >= params.top_p
         drop_RV[:, 0] = False
         drop_RV = torch.zeros_like(drop_RV).scatter(-1, places_RV, drop_RV)
@@ -253,10 +265,10 @@ def _truncate(logits_RV: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     return logits_RV
 
 
-def check(
+def check_request(
     policy: Policy, prompts: Sequence[Sequence[int]], num_completions: int, params: SamplingParams
 ) -> None:
-    """Raise ValueError for what cannot be generated."""
+    """Raise ValueError for a request that cannot be generated."""
     if num_completions < 1 or params.max_new_tokens < 1 or params.temperature < 0:
         raise ValueError("need at least one completion and one token, and a temperature ≥ 0")
     for prompt in prompts:
@@ -266,8 +278,8 @@ def check(
             )
 
 
-class _Loop:
-    """The state of one chunk's generation. `_rows_R` maps the living batch to the chunk's rows."""
+class _DecodeLoop:
+    """State of one batch's generation. `_rows_R` maps active rows to the batch's rows."""
 
     def __init__(
         self,
@@ -279,12 +291,12 @@ class _Loop:
         self._policy, self._params = policy, params
         max_new, device = params.max_new_tokens, policy.device
         self._decoder = make_decoder(policy, prompts, num_completions, max_new)
-        rooms = [min(max_new, policy.max_positions - len(prompt)) for prompt in prompts]
-        self._limits = torch.tensor(rooms, device=device).repeat_interleave(num_completions)
+        limits = [min(max_new, policy.max_positions - len(prompt)) for prompt in prompts]
+        self._limits = torch.tensor(limits, device=device).repeat_interleave(num_completions)
         num_rows = len(self._limits)
-        self._steps = max(rooms)
-        # Asking who has ended waits for the device, which then stands idle.
-        self._look_every = 1 if device.type == "cpu" else LOOK_EVERY
+        self._steps = max(limits)
+        # Checking for finished rows synchronises with the device.
+        self._check_every = 1 if device.type == "cpu" else CHECK_EVERY
         self._eos = torch.tensor(sorted(policy.eos_ids), device=device)
         self._rows_R = torch.arange(num_rows, device=device)
         self._ids_RM = torch.full((num_rows, max_new), policy.pad_id, device=device)
@@ -292,7 +304,7 @@ class _Loop:
         self._lengths = torch.zeros(num_rows, dtype=torch.long, device=device)
 
     def run(self, uniforms_RM: torch.Tensor, on_step: OnStep) -> None:
-        """Generate until every row ended."""
+        """Generate until every row has ended."""
         logits_RV = self._decoder.prefill()
         alive_R = torch.ones_like(self._rows_R, dtype=torch.bool)
         for step in range(self._steps):
@@ -303,7 +315,7 @@ class _Loop:
             self._lengths[rows_R] += alive_R
             alive_R = alive_R & ~torch.isin(ids_R, self._eos) & (self._limits[rows_R] > step + 1)
             is_last = step + 1 == self._steps
-            if is_last or (step + 1) % self._look_every == 0:
+            if is_last or (step + 1) % self._check_every == 0:
                 num_alive = int(alive_R.sum())
                 on_step(len(self._lengths) - num_alive, (step + 1) / self._params.max_new_tokens)
                 if num_alive == 0:
@@ -315,18 +327,18 @@ class _Loop:
             logits_RV = self._decoder.step(ids_R, step)
 
     def samples(self) -> list[Answer]:
-        """Return the samples, row by row. Raises ModelError when a number is not finite."""
+        """Return the samples, row by row. Raises NonFiniteError if a number is not finite."""
         rows = zip(
             self._ids_RM.tolist(), self._logprobs_RM.tolist(), self._lengths.tolist(), strict=True
         )
         return [
-            sample_of(self._policy, ids[:length], logprobs[:length])
+            build_answer(self._policy, ids[:length], logprobs[:length])
             for ids, logprobs, length in rows
         ]
 
 
-def sample_of(policy: Policy, ids: list[int], logprobs: list[float]) -> Answer:
-    """Return drawn tokens as a sample. Raises NonFiniteError when a number is not finite."""
+def build_answer(policy: Policy, ids: list[int], logprobs: list[float]) -> Answer:
+    """Return sampled tokens as an answer. Raises NonFiniteError if a number is not finite."""
     if not all(map(math.isfinite, logprobs)):
         raise NonFiniteError(f"model {policy.name!r} produced numbers that are not finite")
     stopped = ids[-1] in policy.eos_ids

@@ -1,14 +1,14 @@
-"""Rows that hold their keys and values while they grow unevenly: one token a row, or many at once.
+"""Decodes rows that keep their keys and values across turns: one token per row, or many at once.
 
     prompts ──▶ prefill, each once ──repeat──▶ rows
-    a step   ──▶ one token of each row that speaks, and all new tokens of each that was answered
-                 └ one sequence without padding through the model; attention is by rows
+    a step   ──▶ one token for each sampling row, all observed tokens for rows that got a reply
+                 └ one sequence without padding through the model; attention is per row
 
-A row's tokens stand in its first columns. A row that takes no part in a step computes a token for
-nothing, and its place is written over later.
+A row's tokens occupy its first columns. A row that is idle in a step computes a token whose column
+is overwritten later.
 
 Shapes: P prompts, R rows, W columns, K key heads, G query heads of each, M tokens of one pass,
-B rows that take several tokens, T most of these, D head size, H hidden size, V vocabulary.
+B rows with several tokens, T most of these, D head size, H hidden size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from shoal_policy.generation.decoding import (
     small_layer,
 )
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.packed import can_pack, laid_out_hidden, packing
+from shoal_policy.model.packed import can_pack, packing, sequence_hidden
 
 
-def can_hold(policy: Policy) -> bool:
-    """Return whether rows of this policy can be held, up to its last position.
+def can_keep_cache(policy: Policy) -> bool:
+    """Return whether this policy's rows can keep their cache up to its last position.
 
-    Its attention must be replaceable, without a window: `can_pack` compares.
+    Its attention must be replaceable and without a window: `can_pack` tests that.
     """
     if is_small_llama(policy):
         return True
@@ -42,12 +42,12 @@ def can_hold(policy: Policy) -> bool:
 
 
 class MultiTurnDecoder:
-    """One batch: `repeat` rows for each prompt. Call it without gradients."""
+    """One batch with `repeat` rows per prompt. Call it without gradients."""
 
     def __init__(
         self, policy: Policy, prompts: Sequence[Sequence[int]], repeat: int, max_new: int
     ) -> None:
-        """`max_new` tokens of each row have room from the start, and again when that is full."""
+        """Allocate `max_new` tokens per row at the start, and again whenever they are full."""
         self._policy, self._prompts, self._repeat = policy, prompts, repeat
         self._max_new = max_new
         self._body = _SmallBody(policy) if is_small_llama(policy) else _AnyBody(policy)
@@ -57,9 +57,9 @@ class MultiTurnDecoder:
         self._caches: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def prefill(self) -> torch.Tensor:
-        """Run the prompts; logits [R, V] of each row's first new token."""
-        everyone = torch.zeros_like(self._lengths_R)
-        logits_PV = self.step(everyone, everyone.bool(), dict(enumerate(self._prompts)))
+        """Run the prompts; return logits [R, V] of each row's first new token."""
+        none_R = torch.zeros_like(self._lengths_R)
+        logits_PV = self.step(none_R, none_R.bool(), dict(enumerate(self._prompts)))
         for layer, (keys, values) in self._caches.items():
             self._caches[layer] = (
                 keys.repeat_interleave(self._repeat, dim=0),
@@ -69,34 +69,34 @@ class MultiTurnDecoder:
         return logits_PV.repeat_interleave(self._repeat, dim=0)
 
     def step(
-        self, ids_R: torch.Tensor, speaking_R: torch.Tensor, heard: Mapping[int, Sequence[int]]
+        self, ids_R: torch.Tensor, sampling_R: torch.Tensor, observed: Mapping[int, Sequence[int]]
     ) -> torch.Tensor:
-        """Append one token to each row that speaks, and to others all that they heard.
+        """Append one token to each sampling row, and the observed tokens to other rows.
 
-        No row does both. Returns logits [R, V] of the next token; of rows that do neither they
-        mean nothing.
+        No row does both. Returns logits [R, V] of the next token; for idle rows they are
+        meaningless.
         """
-        is_anybody_speaking = len(heard) < len(ids_R)
-        now = _Pass(self._lengths_R, heard, is_anybody_speaking)
-        self._longest = max(self._longest + is_anybody_speaking, now.longest)
-        self._make_room()
+        any_sampling = len(observed) < len(ids_R)
+        now = _Pass(self._lengths_R, observed, any_sampling)
+        self._longest = max(self._longest + any_sampling, now.longest)
+        self._grow()
         attention = _Attention(now, self._caches, self._columns, self._longest)
         hidden_MH = self._body.hidden(now.tokens(ids_R), now.positions_M, attention)
         hidden_RH = now.last(hidden_MH)
-        self._lengths_R = torch.where(speaking_R, self._lengths_R + 1, now.ends_R)
+        self._lengths_R = torch.where(sampling_R, self._lengths_R + 1, now.ends_R)
         logits_RV: torch.Tensor = self._policy.model.get_output_embeddings()(hidden_RH)
         return logits_RV
 
     def keep(self, rows: torch.Tensor) -> None:
-        """Drop all rows but these."""
+        """Drop all rows except these."""
         for layer, (keys, values) in self._caches.items():
             self._caches[layer] = (keys[rows], values[rows])
         self._lengths_R = self._lengths_R[rows]
 
-    def _make_room(self) -> None:
+    def _grow(self) -> None:
         if self._longest <= self._columns:
             return
-        # Each growth copies the cache: there is room for a whole message more.
+        # Each growth copies the cache, so it adds space for a whole message.
         before, self._columns = self._columns, self._longest + self._max_new
         more = (0, 0, 0, self._columns - before)
         for layer, (keys, values) in self._caches.items():
@@ -104,32 +104,32 @@ class MultiTurnDecoder:
 
 
 class _Pass:
-    """The tokens of one step: one of every row where any speaks, then all that rows heard."""
+    """The tokens of one step: one per row if any row samples, then all observed tokens."""
 
     def __init__(
-        self, lengths_R: torch.Tensor, heard: Mapping[int, Sequence[int]], speaking: bool
+        self, lengths_R: torch.Tensor, observed: Mapping[int, Sequence[int]], sampling: bool
     ) -> None:
         device = lengths_R.device
         self.lengths_R = lengths_R
-        self.num_single = len(lengths_R) if speaking else 0
+        self.num_single = len(lengths_R) if sampling else 0
         self.longest = 0
         self.ends_R = lengths_R
         self.rows_B: torch.Tensor | None = None
         self.positions_BT = lengths_R[:0, None]
         rows_M = torch.arange(self.num_single, device=device)
         positions_M = lengths_R[: self.num_single]
-        if heard:
-            sizes = [len(ids) for ids in heard.values()]
-            self.rows_B = torch.tensor(list(heard), device=device)
-            self._heard = torch.tensor(
-                [one for ids in heard.values() for one in ids], device=device
+        if observed:
+            sizes = [len(ids) for ids in observed.values()]
+            self.rows_B = torch.tensor(list(observed), device=device)
+            self._observed = torch.tensor(
+                [one for ids in observed.values() for one in ids], device=device
             )
             sizes_B = torch.tensor(sizes, device=device)
             most = max(sizes)
             places_T = torch.arange(most, device=device)
             firsts_B = sizes_B.cumsum(0) - sizes_B
             starts_B = lengths_R[self.rows_B]
-            # What is too short repeats its last token, whose result is not taken.
+            # Shorter rows are padded with their last token; those results are ignored.
             self.pad_BT = firsts_B[:, None] + torch.minimum(places_T, sizes_B[:, None] - 1)
             self.back = (places_T < sizes_B[:, None]).flatten().nonzero()[:, 0]
             self.positions_BT = starts_B[:, None] + places_T
@@ -142,10 +142,10 @@ class _Pass:
 
     def tokens(self, ids_R: torch.Tensor) -> torch.Tensor:
         single = ids_R[: self.num_single]
-        return single if self.rows_B is None else torch.cat([single, self._heard])
+        return single if self.rows_B is None else torch.cat([single, self._observed])
 
     def last(self, hidden_MH: torch.Tensor) -> torch.Tensor:
-        """The hidden states of each row's last token; zeros of rows without any."""
+        """Return the hidden states of each row's last token; zeros for rows without any."""
         if self.rows_B is None:
             return hidden_MH
         single = hidden_MH[: self.num_single]
@@ -155,7 +155,7 @@ class _Pass:
 
 
 class _Attention:
-    """A layout: each token of a pass over its row's past."""
+    """Attention of each token in a pass over its row's past."""
 
     def __init__(
         self,
@@ -164,11 +164,11 @@ class _Attention:
         columns: int,
         longest: int,
     ) -> None:
-        """`caches` have so many columns, of which the first `longest` are in use."""
+        """`caches` have this many columns, of which the first `longest` are in use."""
         self._now, self._caches, self.columns, self._longest = now, caches, columns, longest
         places_W = torch.arange(longest, device=now.lengths_R.device)
         self._single_R11W = (places_W <= now.lengths_R[:, None])[:, None, None]
-        self._heard_B1TW = (places_W <= now.positions_BT[..., None])[:, None]
+        self._observed_B1TW = (places_W <= now.positions_BT[..., None])[:, None]
 
     def attend(
         self,
@@ -178,15 +178,15 @@ class _Attention:
         value: torch.Tensor,
         scale: float | None,
     ) -> torch.Tensor:
-        """Each token over its row's past, itself included; see `Attend`."""
+        """Return attention over each row's past and the token itself; see `Attend`."""
         keys_RKWD, values_RKWD = self._cache(layer, key)
         now = self._now
-        # First those who speak: who hears has a token for nothing among them, to be written over.
+        # Sampling rows first: rows with observations have a dummy token there, overwritten next.
         for part in (slice(0, now.num_single), slice(now.num_single, None)):
             rows, columns = now.rows_M[part], now.positions_M[part]
             keys_RKWD[rows, :, columns] = key[0, :, part].transpose(0, 1)
             values_RKWD[rows, :, columns] = value[0, :, part].transpose(0, 1)
-        # A key head's queries as so many queries of one head: no key is copied for them.
+        # The query heads of a key head become queries of one head, so no key is copied.
         query_MKGD = query[0].transpose(0, 1).unflatten(1, (keys_RKWD.shape[1], -1))
         used = slice(0, self._longest)
         found = []
@@ -200,13 +200,13 @@ class _Attention:
             )
             found.append(out_RKGD.flatten(1, 2))
         if now.rows_B is not None:
-            asked = query_MKGD[now.num_single :][now.pad_BT]  # [B, T, K, G, D]
-            groups = asked.shape[3]
+            query_BTKGD = query_MKGD[now.num_single :][now.pad_BT]  # [B, T, K, G, D]
+            groups = query_BTKGD.shape[3]
             out = functional.scaled_dot_product_attention(
-                asked.permute(0, 2, 3, 1, 4).flatten(2, 3),
+                query_BTKGD.permute(0, 2, 3, 1, 4).flatten(2, 3),
                 keys_RKWD[now.rows_B, :, used],
                 values_RKWD[now.rows_B, :, used],
-                attn_mask=self._heard_B1TW.repeat(1, 1, groups, 1),
+                attn_mask=self._observed_B1TW.repeat(1, 1, groups, 1),
                 scale=scale,
             )
             out_BTKGD = out.unflatten(2, (groups, -1)).permute(0, 3, 1, 2, 4)
@@ -221,19 +221,19 @@ class _Attention:
 
 
 class _AnyBody:
-    """A model of transformers whose attention can be replaced."""
+    """A transformers model whose attention can be replaced."""
 
     def __init__(self, policy: Policy) -> None:
         self._model = policy.model
 
     def hidden(self, ids_M: torch.Tensor, positions_M: torch.Tensor, layout: _Attention) -> Any:
-        """Last hidden states, [M, H]."""
+        """Return last hidden states, [M, H]."""
         with packing(self._model):
-            return laid_out_hidden(self._model, ids_M[None], positions_M[None], layout.attend)
+            return sequence_hidden(self._model, ids_M[None], positions_M[None], layout.attend)
 
 
 class _SmallBody:
-    """A small Llama or Qwen2, written out as `SmallDecoder` is."""
+    """A small Llama or Qwen2, with fused operations as in `SmallDecoder`."""
 
     def __init__(self, policy: Policy) -> None:
         self._body = policy.model.model
@@ -241,7 +241,7 @@ class _SmallBody:
         self._tables = rotary_tables(self._body, 1)
 
     def hidden(self, ids_M: torch.Tensor, positions_M: torch.Tensor, layout: _Attention) -> Any:
-        """Last hidden states, [M, H]."""
+        """Return last hidden states, [M, H]."""
         if len(self._tables[0]) < layout.columns:
             self._tables = rotary_tables(self._body, layout.columns)
         cos_M1D, sin_M1D = (table[positions_M, None] for table in self._tables)

@@ -1,11 +1,11 @@
-"""A key-value cache with room for what is to come, in the type that attention computes in.
+"""A key-value cache that is allocated once, in the compute dtype.
 
-transformers joins what is held and what is new at each token: all of it is copied, and held twice
-meanwhile. Here a layer has room for every token from the first one on, and a token writes its own.
+transformers concatenates old and new keys at each token, which copies everything and briefly needs
+twice the memory. Here a layer is allocated for all tokens, and each token writes its own column.
 
-Under autocast the residual stream is float32, so keys leave the rotary embedding in float32, and
-transformers keeps them so: twice the memory that is counted on, all of it cast at each use. Cast
-when they come they are the same numbers, for attention rounds them anyway.
+Under autocast the residual stream is float32, so keys leave the rotary embedding in float32 and
+transformers stores them so: twice the expected memory, and a cast at each use. Cast when stored
+they give the same numbers, since attention rounds them anyway.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from transformers.cache_utils import DynamicLayer
 from shoal_policy.model.loading import Policy
 
 
-class _RoomyLayer(DynamicLayer):
-    """Keys and values of one layer, each the beginning of a longer piece of memory."""
+class _PreallocatedLayer(DynamicLayer):
+    """Keys and values of one layer, as views of the used part of larger buffers."""
 
     def __init__(self, columns: int) -> None:
-        """`columns` is how many tokens there will be at most."""
+        """`columns` is the maximum number of tokens."""
         super().__init__()
         self._columns = columns
-        self._room: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._buffers: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_given: Any, **_named: Any
@@ -34,45 +34,45 @@ class _RoomyLayer(DynamicLayer):
         """Append keys and values; return all."""
         held = self.get_seq_length()
         if not held:
-            # Prompts, once each: their rows are not there yet.
+            # The prompts, once each: they are repeated to rows later.
             self.lazy_initialization(key_states, value_states)
             self.keys, self.values = key_states, value_states
             return self.keys, self.values
-        if self._room is None:
-            self._room = self._wider(self.keys), self._wider(self.values)
+        if self._buffers is None:
+            self._buffers = self._allocate(self.keys), self._allocate(self.values)
         end = held + key_states.shape[-2]
-        for whole, new in zip(self._room, (key_states, value_states), strict=True):
+        for whole, new in zip(self._buffers, (key_states, value_states), strict=True):
             whole[:, :, held:end] = new
-        self.keys, self.values = (whole[:, :, :end] for whole in self._room)
+        self.keys, self.values = (whole[:, :, :end] for whole in self._buffers)
         return self.keys, self.values
 
-    def _wider(self, made: torch.Tensor) -> torch.Tensor:
+    def _allocate(self, made: torch.Tensor) -> torch.Tensor:
         rows, heads, held, size = made.shape
         wide = made.new_empty(rows, heads, self._columns, size)
         wide[:, :, :held] = made
         return wide
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Repeat each row; there is room again from the next token on."""
+        """Repeat each row; buffers are allocated again at the next token."""
         super().batch_repeat_interleave(repeats)
-        self._room = None
+        self._buffers = None
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
-        """Keep these rows alone; the same."""
+        """Keep only these rows; buffers are allocated again at the next token."""
         super().batch_select_indices(indices)
-        self._room = None
+        self._buffers = None
 
 
 class PreallocatedCache(DynamicCache):
-    """The cache of transformers, with room in its layers of full attention."""
+    """The cache of transformers with preallocated buffers in its full-attention layers."""
 
     def __init__(self, config: Any, columns: int, dtype: torch.dtype | None) -> None:
-        """`dtype` is the type of keys and values; None leaves theirs."""
+        """`dtype` is the type of stored keys and values; None keeps theirs."""
         super().__init__(config=config)
         self._dtype = dtype
-        # By their very type: one with a window holds what is in it alone.
+        # By exact type: a layer with a window stores only the tokens inside it.
         self.layers[:] = [
-            _RoomyLayer(columns) if type(one) is DynamicLayer else one for one in self.layers
+            _PreallocatedLayer(columns) if type(one) is DynamicLayer else one for one in self.layers
         ]
 
     def update(
@@ -84,8 +84,8 @@ class PreallocatedCache(DynamicCache):
         return super().update(key_states, value_states, *given, **named)
 
 
-def cache_of(policy: Policy, columns: int) -> PreallocatedCache | None:
-    """Return an empty cache for so many tokens a row; None where the model's own is another."""
+def build_cache(policy: Policy, columns: int) -> PreallocatedCache | None:
+    """Return an empty cache for this many tokens per row; None if the model uses another kind."""
     usual = getattr(policy.model, "_supports_default_dynamic_cache", None)
     if usual is None or not usual():
         return None

@@ -1,4 +1,4 @@
-"""Refuses questions that leave a policy no room for an answer."""
+"""Skips questions that leave a policy no positions for an answer."""
 
 from __future__ import annotations
 
@@ -23,58 +23,60 @@ Prompt = list[int]
 
 @contextlib.contextmanager
 def template_refusals(policy: Policy) -> Iterator[None]:
-    """Within, a chat template that takes no question is a ModelError, for the user."""
+    """Within, a chat template that rejects a question raises ModelError for the user."""
     try:
         yield
     except TemplateError as error:
         raise ModelError(
-            f"cannot use model {policy.name!r}: its chat template refuses a question: {error}"
+            f"cannot use model {policy.name!r}: its chat template rejects a question: {error}"
         ) from error
 
 
-def prompt_of(policy: Policy, question: Question) -> Prompt | None:
-    """Return a question's token ids; None where no token of an answer would fit behind them.
+def build_prompt(policy: Policy, question: Question) -> Prompt | None:
+    """Return a question's token ids; None if no token of an answer would fit after them.
 
-    Raises ModelError when the model's chat template takes no question.
+    Raises ModelError if the model's chat template rejects the question.
     """
     with template_refusals(policy):
         ids = prompt_ids(policy, question)
     return ids if len(ids) < policy.max_positions else None
 
 
-def askable(policy: Policy, questions: Sequence[Question]) -> tuple[list[Question], list[Prompt]]:
-    """Return the questions that are not too long for a policy, and their prompts.
+def fit_prompts(
+    policy: Policy, questions: Sequence[Question]
+) -> tuple[list[Question], list[Prompt]]:
+    """Return the questions that fit a policy, and their prompts.
 
-    Says of the others once a family that they are passed over.
+    Warns once per family about skipped questions.
     """
-    found = [(question, prompt_of(policy, question)) for question in questions]
+    found = [(question, build_prompt(policy, question)) for question in questions]
     for question, prompt in found:
         if prompt is None:
-            _say_passed_over(question.task.family, policy.max_positions, policy.name)
+            _warn_skipped(question.task.family, policy.max_positions, policy.name)
     kept = [(question, prompt) for question, prompt in found if prompt is not None]
     return [question for question, _ in kept], [prompt for _, prompt in kept]
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _say_passed_over(family: str, most: int, model: str) -> None:
+def _warn_skipped(family: str, most: int, model: str) -> None:
     log.warning(
-        "questions of %s are passed over: they have no fewer tokens than the %d that "
+        "questions of %s are skipped: they have at least as many tokens as the %d that "
         "model %s can hold",
         *(family, most, model),
     )
 
 
-def refuse_unanswerable(policy: Policy, tasks: TaskSource) -> None:
-    """Raise ModelError when a policy can be asked none of a swarm's questions, or sees none.
+def check_prompts_fit(policy: Policy, tasks: TaskSource) -> None:
+    """Raise ModelError if none of a swarm's questions fits, or if all give the same prompt.
 
-    Looks at one held-out question of each family, which training never draws.
+    Uses one held-out question of each family, which training never samples.
     """
     try:
         questions = tasks.held_out(1)
     except TaskError as error:
-        log.debug("the questions are not looked at: %s", error)
+        log.debug("questions not checked: %s", error)
         return
-    prompts = [prompt_of(policy, question) for question in questions]
+    prompts = [build_prompt(policy, question) for question in questions]
     if prompts and all(prompt is None for prompt in prompts):
         raise ModelError(
             f"model {policy.name!r} holds {policy.max_positions} tokens, and every question of "
@@ -83,6 +85,6 @@ def refuse_unanswerable(policy: Policy, tasks: TaskSource) -> None:
     different = len({question.text for question in questions}) > 1
     if different and all(prompt == prompts[0] for prompt in prompts):
         raise ModelError(
-            f"cannot use model {policy.name!r}: it is asked every question in the same words: "
-            "its chat template, or its tokenizer, leaves the question out"
+            f"cannot use model {policy.name!r}: every question gives the same prompt: "
+            "its chat template or tokenizer drops the question"
         )

@@ -1,11 +1,11 @@
-"""Answers from any server that speaks OpenAI's protocol: vLLM, SGLang, llama.cpp, an API.
+"""Generates through any server with OpenAI's API: vLLM, SGLang, llama.cpp, a hosted API.
 
     question × L ──▶ bounded workers ──▶ POST /chat/completions ──▶ Answer
-       ▲                │ busy, slow, garbage: again, later        (or /completions)
-       └ a game's turn  └ given up: the answer is missing, the round goes on
+       ▲                │ busy, slow, invalid: retry later         (or /completions)
+       └ a game's turn  └ abandoned: the answer is missing, the round continues
 
-What a server says is untrusted: sizes are bounded, every field is checked, and text that is no
-text does not count. No tensors: a node that only generates needs no torch.
+Replies are untrusted: sizes are limited, every field is checked, and invalid text is rejected. No
+tensors: a node that only generates needs no torch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shoal_policy.generation.requests import (
     InferenceServer,
     Reply,
     ServerRefusedError,
-    said,
+    describe_failure,
 )
 from shoal_policy.generation.transcript import PlayGames, Transcript, no_games
 from shoal_policy.rollouts import Answer, OwnGroup, Question, public_model_name, sampling_params
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class RemoteGenerator:
-    """Draws completions from a server. One caller at a time."""
+    """Generates completions through a server. One caller at a time."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class RemoteGenerator:
         sampling: SamplingParams,
         chat: bool = True,
     ) -> None:
-        """`model` is its name on the server. Without `chat` plain completions are asked for from
+        """`model` is its name on the server. Without `chat`, plain completions are requested from
         the start."""
         self._server, self._model, self._sampling = server, model, sampling
         self._num_completions = num_completions
@@ -55,65 +55,64 @@ class RemoteGenerator:
         self.author = PolicyInfo(
             model_name=public_model_name(model), tokenizer_digest=Digest(b""), policy_version=0
         )
-        """The author as peers are told: no claim about tokens can be checked."""
+        """The author as peers see it. No tokenizer digest: its tokens cannot be checked."""
         self._answered = False
         self.num_failed = 0
-        """Answers given up on so far."""
-        self.why_none = ""
-        """Why the latest call brought no answer at all, in words; empty where it brought some."""
+        """Answers abandoned so far."""
+        self.failure = ""
+        """The reason why the latest call got no answer at all; empty if it got some."""
 
-    def answer(
+    def generate(
         self,
         questions: Sequence[Question],
         on_step: Callable[[int, float], None] = lambda _done, _fraction: None,
         play: PlayGames = no_games,
     ) -> list[OwnGroup]:
-        """Return a group for every question that got at least two answers.
+        """Return a group for every question with at least two answers.
 
-        `play` answers for environments; each game goes on at its own pace.
+        `play` replies for environments; each game continues at its own pace. Calls `on_step` with
+        the number of answers and the fraction done. Missing answers are logged in one line; if all
+        are missing, `failure` states why.
 
-        Tells `on_step` how many answers there are, and which part of all that is. What is missing
-        is said in one line, or where all are in `why_none`.
-
-        Blocks while the server works, at most until told to stop. Raises RemoteError when the
+        Blocks while the server works, at most until `should_stop`. Raises ServerRefusedError if the
         server refuses (a wrong key, model or address) and has never answered before.
         """
         answers: list[list[Answer]] = [[] for _ in questions]
         refused: ServerRefusedError | None = None
         faults: Counter[str] = Counter()
         num_wanted = len(questions) * self._num_completions
-        asked = self._server.parallel(self._ask)
+        pool = self._server.start_pool(self._request_answer)
         for number, question in enumerate(questions):
             for _ in range(self._num_completions):
-                asked.add(Transcript(question=question, number=number))
+                pool.add(Transcript(question=question, number=number))
         num_over = 0
-        for talk, outcome in asked.outcomes():
+        for transcript, outcome in pool.as_completed():
             if isinstance(outcome, Answer):
                 self._answered = True
-                talk.add_message(outcome)
-                if talk.ended is None:
-                    talk.add_play(*play([talk.request]))
-                if talk.ended is None:
-                    asked.add(talk)
+                transcript.add_message(outcome)
+                if transcript.ended is None:
+                    transcript.add_play(*play([transcript.request]))
+                if transcript.ended is None:
+                    pool.add(transcript)
                     continue
-                answers[talk.number].append(talk.answer())
+                answers[transcript.number].append(transcript.answer())
             else:
-                faults[said(outcome)] += 1
+                faults[describe_failure(outcome)] += 1
                 refused = outcome if isinstance(outcome, ServerRefusedError) else refused
             num_over += 1
             on_step(num_over - faults.total(), num_over / num_wanted)
         self.num_failed += faults.total()
         if refused is not None and not self._answered:
             raise refused
-        self._say_missing(faults, num_answers=sum(map(len, answers)))
+        self._log_missing(faults, num_answers=sum(map(len, answers)))
         return [
             OwnGroup(question=question, answers=tuple(found))
             for question, found in zip(questions, answers, strict=True)
             if len(found) > 1
         ]
 
-    def _say_missing(self, faults: Counter[str], *, num_answers: int) -> None:
-        self.why_none = ""
+    def _log_missing(self, faults: Counter[str], *, num_answers: int) -> None:
+        self.failure = ""
         if not faults:
             return
         [(reason, _)] = faults.most_common(1)
@@ -121,25 +120,25 @@ class RemoteGenerator:
             url, missing = self._server.base_url, faults.total()
             log.warning("%d answers of %s are missing: %s", missing, url, reason)
         else:
-            self.why_none = f"no answer from {self._server.base_url}: {reason}"
+            self.failure = f"no answer from {self._server.base_url}: {reason}"
 
-    def _ask(self, talk: Transcript) -> Answer:
-        """Ask until there is an answer. Raises Fault or RemoteError once that is hopeless."""
+    def _request_answer(self, transcript: Transcript) -> Answer:
+        """Request until there is an answer. Raises BadReplyError or ServerRefusedError."""
 
         def once() -> Answer | None:
             dialect = self._dialect
             address = self._server.base_url + dialect.path
-            reply = self._server.post(address, self._request(talk, dialect))
+            reply = self._server.post(address, self._request(transcript, dialect))
             if reply.status == 200:
                 return read_answer(reply.body, chat=dialect.chat)
-            self._refused(reply, dialect)
+            self._handle_refusal(reply, dialect)
             if self._dialect != dialect:
-                return None  # understood why: ask in the other way at once
+                return None  # adapted: retry at once
             raise BadReplyError(f"status {reply.status}", reply.retry_after)
 
-        return self._server.persist(once)
+        return self._server.retry(once)
 
-    def _request(self, talk: Transcript, dialect: _Dialect) -> dict[str, Any]:
+    def _request(self, transcript: Transcript, dialect: _Dialect) -> dict[str, Any]:
         sampling = self._sampling
         request: dict[str, Any] = {
             "model": self._model,
@@ -149,55 +148,55 @@ class RemoteGenerator:
         }
         if sampling.top_k:
             request["top_k"] = sampling.top_k
-        question = talk.question
-        heard = zip(talk.messages, talk.observations, strict=True)
+        question = transcript.question
+        turns = zip(transcript.messages, transcript.observations, strict=True)
         if dialect.chat:
             request["messages"] = messages_for(
                 question.text, tagged=question.tagged, system=question.system
             )
-            for message, observation in heard:
+            for message, observation in turns:
                 request["messages"].append({"role": "assistant", "content": message})
                 request["messages"].append({"role": "user", "content": observation})
         else:
             request["prompt"] = plain_prompt(
                 question.text, tagged=question.tagged, system=question.system
             )
-            for message, observation in heard:
+            for message, observation in turns:
                 request["prompt"] += message + plain_turn(observation)
         return request
 
-    def _refused(self, reply: Reply, dialect: _Dialect) -> None:
-        """Learn the server's dialect from a refusal; raise RemoteError when there is no way."""
+    def _handle_refusal(self, reply: Reply, dialect: _Dialect) -> None:
+        """Adapt to the server's dialect after a refusal; raise ServerRefusedError if impossible."""
         if reply.status in BUSY:
             return
         text = reply.body[:2000].decode("utf-8", "replace")
         changed = dialect.after(reply.status, text)
         if changed is None:
-            said = f"{self._server.base_url} refuses: status {reply.status} {reply.said}"
-            raise ServerRefusedError(f"{said.rstrip()}{_DO.get(reply.status, '')}")
+            message = f"{self._server.base_url} refuses: status {reply.status} {reply.text}"
+            raise ServerRefusedError(f"{message.rstrip()}{_REMEDIES.get(reply.status, '')}")
         self._dialect = changed
 
 
-_DO: Final = {
+_REMEDIES: Final = {
     401: f"; its key belongs in the variable {API_KEY_VARIABLE}",
     403: f"; its key belongs in the variable {API_KEY_VARIABLE}",
     404: "; give --remote-model a name that its /models lists",
 }
-"""The advice on a refusal, by its status."""
+"""Advice on a refusal, by status."""
 
 
 def remote_model(settings: Settings) -> str:
-    """Return the server's name of its model, as settings have it."""
+    """Return the server's name of the configured model."""
     return settings.model if settings.remote_model == "auto" else settings.remote_model
 
 
-def remote_generator(settings: Settings, should_stop: Callable[[], bool]) -> RemoteGenerator:
-    """Return the generator that settings ask for; nothing is asked of the server yet.
+def build_remote_generator(settings: Settings, should_stop: Callable[[], bool]) -> RemoteGenerator:
+    """Return the configured generator, without contacting the server.
 
-    Raises RemoteError for an address that cannot be used.
+    Raises ServerRefusedError for an address that cannot be used.
     """
     return RemoteGenerator(
-        server_of(settings, should_stop),
+        build_server(settings, should_stop),
         model=remote_model(settings),
         num_completions=settings.completions,
         sampling=sampling_params(settings),
@@ -205,8 +204,8 @@ def remote_generator(settings: Settings, should_stop: Callable[[], bool]) -> Rem
     )
 
 
-def server_of(settings: Settings, should_stop: Callable[[], bool]) -> InferenceServer:
-    """Return the server that settings name; nothing is asked of it yet.
+def build_server(settings: Settings, should_stop: Callable[[], bool]) -> InferenceServer:
+    """Return the configured server, without contacting it.
 
     Raises ServerRefusedError for an address that cannot be used.
     """
@@ -220,10 +219,10 @@ def server_of(settings: Settings, should_stop: Callable[[], bool]) -> InferenceS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Dialect:
-    """The part of the protocol that a server has turned out to know."""
+    """The part of the protocol that a server supports."""
 
     chat: bool
-    """Else plain completions: a base model has no chat template."""
+    """False requests plain completions: a base model has no chat template."""
     limit_name: str = "max_tokens"
 
     @property
@@ -231,7 +230,7 @@ class _Dialect:
         return "/chat/completions" if self.chat else "/completions"
 
     def after(self, status: int, text: str) -> _Dialect | None:
-        """The way to ask after this refusal; None when there is none left."""
+        """Return the dialect to try after this refusal; None if there is none left."""
         bad_request = status in (400, 422)
         if bad_request and "max_completion_tokens" in text and self.limit_name == "max_tokens":
             return _Dialect(chat=self.chat, limit_name="max_completion_tokens")

@@ -1,8 +1,8 @@
-"""Reads a server's reply, in text or in token ids: bytes → Answer, or Fault.
+"""Parses a server's reply, as text or token ids: bytes → Answer, or BadReplyError.
 
 Nothing in it is trusted. Ids outside the vocabulary, an end token in the middle, more or longer
-answers than were asked for, another prompt or another model's name make the whole reply a Fault.
-No tensors. The text beside token ids is not read: ids say what was sampled.
+answers than requested, another prompt or another model's name reject the whole reply. No tensors.
+Text next to token ids is ignored: ids define what was sampled.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from shoal_wire.types import FinishReason
 
 _FINISH = {"stop": FinishReason.STOP, "eos": FinishReason.STOP, "length": FinishReason.LENGTH}
 _CHARACTERS_A_TOKEN = 4
-"""Characters a token of English text has on average; used for servers that do not count."""
-LEAST_CLAIM = -30.0
-"""Nats. Nobody samples a token of probability 1e-13: a claim below this is absurd."""
-MOST_CLAIM = 0.01
-"""Nats. Above 0 by no more than half floats and other kernels round."""
+"""Mean characters per token of English text; used for servers that report no count."""
+MIN_SERVER_LOGPROB = -30.0
+"""Nats. No sampler picks a token of probability 1e-13: a value below this is implausible."""
+MAX_SERVER_LOGPROB = 0.01
+"""Nats. Above 0 only as far as half precision and other kernels round."""
 
 
 class BadReplyError(Exception):
-    """A reply that is no answer. One line."""
+    """An invalid reply. One line."""
 
     def __init__(self, text: str, retry_after: float | None = None) -> None:
-        """`retry_after` are the seconds that the other side asks to wait."""
+        """`retry_after` is the number of seconds that the server asks to wait."""
         super().__init__(text)
         self.retry_after = retry_after
 
 
 def read_answer(body: bytes, *, chat: bool) -> Answer:
-    """Return the first choice of a reply; raise Fault when that is not text with a known end.
+    """Return the first choice of a reply; raise BadReplyError without text or a known end.
 
-    Its ids are empty: they are the server's own, and no other tokenizer's.
+    Its ids are empty: they belong to the server's tokenizer.
     """
     try:
         document = json.loads(body)
@@ -62,23 +62,25 @@ def _num_tokens(document: dict[str, Any], text: str) -> int:
     return max(1, math.ceil(len(text) / _CHARACTERS_A_TOKEN))
 
 
-def usable_claims(claimed: Sequence[float], num_tokens: int) -> tuple[float, ...] | None:
-    """Return a server's log-probabilities if they can be those of so many ids, else None.
+def usable_logprobs(logprobs: Sequence[float], num_tokens: int) -> tuple[float, ...] | None:
+    """Return a server's log-probabilities if they are plausible for this many ids, else None.
 
-    A single NaN, infinite or absurd number spoils the completion's whole claim.
+    A single NaN, infinite or implausible number rejects all values of the completion.
     """
     # A NaN fails both comparisons.
-    if len(claimed) != num_tokens or not all(LEAST_CLAIM <= c <= MOST_CLAIM for c in claimed):
+    if len(logprobs) != num_tokens or not all(
+        MIN_SERVER_LOGPROB <= c <= MAX_SERVER_LOGPROB for c in logprobs
+    ):
         return None
-    return tuple(claimed)
+    return tuple(logprobs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedReply:
-    """The request that a reply is held against."""
+    """The request's properties that a reply must match."""
 
     model: str
-    """The server's name of the weights, their version in it."""
+    """The server's name of the weights, including their version."""
     prompt_ids: Sequence[int]
     num_completions: int
     max_tokens: int
@@ -87,46 +89,46 @@ class ExpectedReply:
 
     @property
     def max_bytes(self) -> int:
-        """Most that an honest reply can have: tokens come as ids, as text and with numbers."""
+        """Return the maximum size of an honest reply: ids, text and numbers of all tokens."""
         return (1 << 20) + 512 * self.num_completions * self.max_tokens + 16 * len(self.prompt_ids)
 
 
-def read_token_answers(body: bytes, wanted: ExpectedReply) -> list[Answer]:
-    """Return the answers of a reply, in the order of their numbers; raises Fault.
+def read_token_answers(body: bytes, expected: ExpectedReply) -> list[Answer]:
+    """Return the answers of a reply, by index; raises BadReplyError.
 
-    Their text is left empty, and so are log-probabilities where what was said cannot be.
+    Their text is empty, and so are log-probabilities if the reported ones are implausible.
     """
     try:
         document = json.loads(body)
         model, choices = document["model"], document["choices"]
-        found = {choice["index"]: _answer(choice, wanted) for choice in choices}
+        found = {choice["index"]: _answer(choice, expected) for choice in choices}
         prompts = [choice.get("prompt_token_ids") for choice in choices]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise BadReplyError("reply is not a completion in token ids") from None
-    if model != wanted.model:
+    if model != expected.model:
         raise BadReplyError("reply is of another model or another version of its weights")
-    if any(prompt not in (None, list(wanted.prompt_ids)) for prompt in prompts):
+    if any(prompt not in (None, list(expected.prompt_ids)) for prompt in prompts):
         raise BadReplyError("reply answers another prompt")
-    if len(found) != len(choices) or not _are_numbers(found, wanted.num_completions):
-        raise BadReplyError("reply has answers that were not asked for")
+    if len(found) != len(choices) or not _are_valid_indices(found, expected.num_completions):
+        raise BadReplyError("reply has answers that were not requested")
     return [found[number] for number in sorted(found)]
 
 
-def _are_numbers(found: dict[Any, Answer], limit: int) -> bool:
+def _are_valid_indices(found: dict[Any, Answer], limit: int) -> bool:
     return bool(found) and all(type(number) is int and 0 <= number < limit for number in found)
 
 
-def _answer(choice: dict[str, Any], wanted: ExpectedReply) -> Answer:
+def _answer(choice: dict[str, Any], expected: ExpectedReply) -> Answer:
     ids = choice["token_ids"]
-    if not isinstance(ids, list) or not 0 < len(ids) <= wanted.max_tokens:
+    if not isinstance(ids, list) or not 0 < len(ids) <= expected.max_tokens:
         raise BadReplyError("reply has an answer that is empty or too long")
-    if not all(type(one) is int and 0 <= one < wanted.vocabulary for one in ids):
-        raise BadReplyError("reply has tokens that are none")
-    if any(one in wanted.eos_ids for one in ids[:-1]):
-        raise BadReplyError("reply goes on after an end token")
-    stopped = ids[-1] in wanted.eos_ids
+    if not all(type(one) is int and 0 <= one < expected.vocabulary for one in ids):
+        raise BadReplyError("reply has invalid token ids")
+    if any(one in expected.eos_ids for one in ids[:-1]):
+        raise BadReplyError("reply continues after an end token")
+    stopped = ids[-1] in expected.eos_ids
     if choice["finish_reason"] != ("stop" if stopped else "length"):
-        raise BadReplyError("reply has an answer whose end is not what it is said to be")
+        raise BadReplyError("reply has an answer with a wrong finish_reason")
     return Answer(
         ids=tuple(ids),
         text="",
@@ -140,6 +142,6 @@ def _logprobs(offered: Any, num_tokens: int) -> tuple[float, ...]:
     if not isinstance(values, list) or not all(type(one) in (int, float) for one in values):
         return ()
     try:
-        return usable_claims(tuple(map(float, values)), num_tokens) or ()
+        return usable_logprobs(tuple(map(float, values)), num_tokens) or ()
     except OverflowError:  # an integer beyond any float
         return ()

@@ -1,12 +1,11 @@
-"""Requests to a server that answers for this node: bounded in size, time and number at once.
+"""Requests to an inference server, limited in size, time and number.
 
-A server may be slow, busy, hostile or gone. Whatever it does, a call here ends: by its reply, by
-its deadline, or when this process is told to stop. For that requests run in an event loop, in a
-thread of its own: a library that blocks bounds each wait for a byte, and never their sum.
-No tensors.
+A server may be slow, busy, hostile or gone. In any case a call here ends: with its reply, at its
+deadline, or when the process must stop. So requests run in an event loop in a separate thread: a
+blocking library limits each wait for a byte, but never their sum. No tensors.
 
-    caller's thread ──request──▶ loop: send, read up to a bound, within the deadline
-          └─ waits for the outcome, or to be told to stop ─▶ cancels, the connection is closed
+    caller's thread ──request──▶ loop: send, read up to a limit, within the deadline
+          └─ waits for the outcome or a stop ─▶ cancels, the connection is closed
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ T = TypeVar("T")
 W = TypeVar("W")
 
 REQUEST_SECONDS = 120.0
-"""Deadline of one request, from its first byte to its reply's last: a guess, long enough for some
-thousand tokens of a slow server. A request that ends by it is tried again, `ATTEMPTS` in all."""
+"""Deadline of one request, from its first byte to its reply's last: a guess, enough for about a
+thousand tokens of a slow server. A request that exceeds it is retried, `ATTEMPTS` in all."""
 ATTEMPTS = 4
 MAX_REPLY_BYTES = 8 << 20
 BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
 
 class ServerRefusedError(Exception):
-    """The server refuses for good. The text is one line and names the address."""
+    """The server refuses permanently. The text is one line and names the address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +52,13 @@ class Reply:
     """Seconds that the server asks to wait."""
 
     @property
-    def said(self) -> str:
-        """Its text in one short line."""
+    def text(self) -> str:
+        """Return its text in one short line."""
         return " ".join(self.body[:2000].decode("utf-8", "replace").split())[:200]
 
 
 class InferenceServer:
-    """One server, by its address; threads may share it."""
+    """One server, by its address. Thread-safe."""
 
     def __init__(
         self,
@@ -71,16 +70,16 @@ class InferenceServer:
         should_stop: Callable[[], bool],
         first_pause_seconds: float = RETRY_S,
     ) -> None:
-        """`connections` is how many requests are under way at once, at most.
-        `first_pause_seconds` are waited before the second try; they double from there on.
+        """`connections` is the maximum number of concurrent requests. `first_pause_seconds` is the
+        pause before the first retry; it doubles with each further one.
 
-        Raises RemoteError for an address that cannot be used.
+        Raises ServerRefusedError for an address that cannot be used.
         """
         self.base_url, self._seconds = base_url.rstrip("/"), request_seconds
         self.should_stop, self._first_pause = should_stop, first_pause_seconds
         self._connections = connections
         self._loop = _loop()
-        # What is packed is not unpacked: a small reply may be a great deal of text.
+        # No compression: a small reply could expand to a great deal of text.
         headers = {"Accept-Encoding": "identity"}
         if api_key:
             headers["Authorization"] = f"Bearer {api_key}"
@@ -93,17 +92,17 @@ class InferenceServer:
             raise ServerRefusedError(f"cannot use {base_url}: {error}") from None
 
     def post(self, address: str, document: Any, max_bytes: int | None = None) -> Reply:
-        """Send one request. Raises Fault or httpx.HTTPError without a whole reply in time."""
+        """Send one request. Raises BadReplyError or httpx.HTTPError without a reply in time."""
         limit = MAX_REPLY_BYTES if max_bytes is None else max_bytes
-        asked = asyncio.run_coroutine_threadsafe(self._posted(address, document, limit), self._loop)
-        while not asked.done():
-            concurrent.futures.wait([asked], timeout=POLL_S)
-            if not asked.done() and self.should_stop():
-                asked.cancel()
-                raise BadReplyError("told to stop")
-        return asked.result()
+        future = asyncio.run_coroutine_threadsafe(self._send(address, document, limit), self._loop)
+        while not future.done():
+            concurrent.futures.wait([future], timeout=POLL_S)
+            if not future.done() and self.should_stop():
+                future.cancel()
+                raise BadReplyError("stopped")
+        return future.result()
 
-    async def _posted(self, address: str, document: Any, limit: int) -> Reply:
+    async def _send(self, address: str, document: Any, limit: int) -> Reply:
         body = bytearray()
         try:
             async with (
@@ -119,12 +118,16 @@ class InferenceServer:
         after = _seconds(reply.headers.get("retry-after"))
         return Reply(status=reply.status_code, body=bytes(body), retry_after=after)
 
-    def persist(self, once: Callable[[], T | None]) -> T:
-        """Return what `once` does, tried again with growing pauses while it meets a Fault.
+    def retry(self, once: Callable[[], T | None]) -> T:
+        """Return what `once` returns; retry with back-off on BadReplyError and HTTP errors.
 
-        None asks for another try at once. Raises the last Fault, and what else `once` raises.
+        A result of None retries at once. Raises the last BadReplyError, and what else `once`
+        raises.
         """
-        pause, fault = self._first_pause, BadReplyError("no way of asking was understood")
+        pause, fault = (
+            self._first_pause,
+            BadReplyError("no request format was accepted"),
+        )
         for attempt in range(ATTEMPTS):
             retry_after = None
             try:
@@ -133,7 +136,7 @@ class InferenceServer:
                     return found
                 continue
             except httpx.HTTPError as error:
-                fault = BadReplyError(named(error))
+                fault = BadReplyError(describe_error(error))
             except BadReplyError as error:
                 fault, retry_after = error, error.retry_after
             if attempt == ATTEMPTS - 1 or self.should_stop():
@@ -142,9 +145,9 @@ class InferenceServer:
             pause *= 2
         raise fault
 
-    def parallel(self, work: Callable[[W], T]) -> Parallel[W, T]:
-        """Return what does such work for this server, as many at once as it has connections."""
-        return Parallel(work, at_once=self._connections, should_stop=self.should_stop)
+    def start_pool(self, work: Callable[[W], T]) -> WorkerPool[W, T]:
+        """Return a pool that runs this work for the server, one thread per connection."""
+        return WorkerPool(work, at_once=self._connections, should_stop=self.should_stop)
 
     def _wait(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -154,27 +157,27 @@ class InferenceServer:
 
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """The loop that this process sends its requests in, and its thread; both end with it."""
+    """Return the event loop of this process's requests; its thread is a daemon."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="requests", daemon=True).start()
     return loop
 
 
-class Parallel(Generic[W, T]):
-    """Work done in several threads, to which more may be added while its outcomes are read."""
+class WorkerPool(Generic[W, T]):
+    """Runs work in several threads; more may be added while results are read."""
 
     def __init__(
         self, work: Callable[[W], T], *, at_once: int, should_stop: Callable[[], bool]
     ) -> None:
-        """`at_once` is how many threads there are."""
+        """`at_once` is the number of threads."""
         self._work, self._should_stop = work, should_stop
         self._num_open = 0
         self._done: queue.SimpleQueue[tuple[W, Any]] = queue.SimpleQueue()
-        # Of daemons: a request that hangs must not hold up the end of the program.
+        # Daemon threads: a hanging request must not delay the end of the program.
         self._pool = ThreadPool(at_once)
 
     def add(self, item: W) -> None:
-        """Have one more done."""
+        """Submit one item."""
         self._num_open += 1
 
         def done(outcome: Any) -> None:
@@ -182,10 +185,10 @@ class Parallel(Generic[W, T]):
 
         self._pool.apply_async(self._work, (item,), callback=done, error_callback=done)
 
-    def outcomes(self) -> Iterator[tuple[W, T | Exception]]:
-        """Yield each item with its outcome, as it is there, until nothing is left to do.
+    def as_completed(self) -> Iterator[tuple[W, T | Exception]]:
+        """Yield each item with its result or exception as it completes, until none is left.
 
-        Ends early when told to stop; what is under way then is left to itself.
+        Ends early on a stop; work in progress is abandoned.
         """
         try:
             while self._num_open and not self._should_stop():
@@ -199,27 +202,31 @@ class Parallel(Generic[W, T]):
             self._pool.terminate()
 
 
-_IN_WORDS: Final = {
+_DESCRIPTIONS: Final = {
     "ConnectError": "nothing answers there",
     "ConnectTimeout": "it did not answer in time",
     "ReadTimeout": "it did not answer in time",
     "ReadError": "the connection broke",
     "RemoteProtocolError": "the connection broke",
 }
-"""The commonest errors of httpx in words, by their kind."""
+"""The most common httpx errors in words, by class name."""
 
 
-def named(error: Exception) -> str:
-    """An error in words, or else its kind and what it says, in one line."""
-    if (words := _IN_WORDS.get(type(error).__name__)) is not None:
+def describe_error(error: Exception) -> str:
+    """Return an error in words, or its class and message, in one line."""
+    if (words := _DESCRIPTIONS.get(type(error).__name__)) is not None:
         return words
     text = " ".join(str(error).split())[:200]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def said(error: Exception) -> str:
-    """Return a fault's text; the kind too of an error that nobody foresaw."""
-    return str(error) if isinstance(error, BadReplyError | ServerRefusedError) else named(error)
+def describe_failure(error: Exception) -> str:
+    """Return a failure's text, with its class if the error is unexpected."""
+    return (
+        str(error)
+        if isinstance(error, BadReplyError | ServerRefusedError)
+        else describe_error(error)
+    )
 
 
 def _seconds(retry_after: str | None) -> float | None:

@@ -1,4 +1,4 @@
-"""A game in text alone, for servers that speak no token ids. No tensors."""
+"""A game as text, for servers without token ids. No tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal_tasks.types import Play, PlayRequest
 from shoal_wire.types import FinishReason
 
 PlayGames = Callable[[Sequence[PlayRequest]], list[Play]]
-"""Returns environments' answers to the beginnings of games: `tasks.TaskSource.play`."""
+"""Returns environments' replies to the first messages of games: `tasks.TaskSource.play`."""
 
 
 def no_games(requests: Sequence[PlayRequest]) -> list[Play]:
@@ -21,17 +21,17 @@ def no_games(requests: Sequence[PlayRequest]) -> list[Play]:
 
 @dataclass(slots=True, kw_only=True)
 class Conversation:
-    """The messages of one answer while it is made: a question's one, or a game's."""
+    """The messages of one answer in progress: one for a question, several for a game."""
 
     question: Question
     messages: list[str] = field(default_factory=list)
     ended: FinishReason | None = None
-    """The reason why it ended; None while it goes on. STOP says that a game's environment ended it,
-    LENGTH that it did not: the messages that a game has are used up, or the environment failed."""
+    """The reason for its end; None while it continues. STOP: the environment ended it. LENGTH: the
+    game's messages are used up, or the environment failed."""
 
-    def hear(self, play: Play) -> str | None:
-        """Return what the environment answered to the latest message; None where it goes no
-        further, for the reason that `ended` names then."""
+    def observe(self, play: Play) -> str | None:
+        """Return the environment's reply to the latest message; None if the game has ended, and
+        set `ended` to the reason."""
         answered = not play.error and len(play.observations) >= len(self.messages)
         if answered and play.done:
             self.ended = FinishReason.STOP
@@ -41,34 +41,34 @@ class Conversation:
 
     @property
     def request(self) -> PlayRequest:
-        """The request to its environment."""
+        """Return the request to its environment."""
         return PlayRequest(task=self.question.coordinates, messages=tuple(self.messages))
 
 
 @dataclass(slots=True, kw_only=True)
 class Transcript(Conversation):
-    """One answer of a server: a question's, or a game's while it is played."""
+    """One answer of a server: to a question, or a game in progress."""
 
     number: int
-    """The question's place among all that are asked."""
+    """Index of the question in the request."""
     observations: list[str] = field(default_factory=list)
     counted: int = 0
-    """Tokens, by the server's count."""
+    """Tokens, as counted by the server."""
 
     def add_message(self, answer: Answer) -> None:
-        """Append what the server's model said."""
+        """Append a message of the server's model."""
         text, self.counted = answer.text, self.counted + answer.num_tokens
         if not self.question.max_turns or answer.finish_reason is FinishReason.LENGTH:
             self.ended = answer.finish_reason
         if self.question.max_turns and SEPARATOR in text:
-            # Nobody could tell it from two messages: only what stands before it was said.
+            # It could not be told from two messages, so only the part before it is kept.
             text, self.ended = text.split(SEPARATOR, 1)[0], FinishReason.LENGTH
         self.messages.append(text)
 
     def add_play(self, play: Play) -> None:
-        """Append what the environment answered, or end the game."""
-        if (heard := self.hear(play)) is not None:
-            self.observations.append(heard)
+        """Append the environment's observation, or end the game."""
+        if (observation := self.observe(play)) is not None:
+            self.observations.append(observation)
 
     def answer(self) -> Answer:
         """Return it as one of a group's answers."""

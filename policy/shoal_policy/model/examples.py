@@ -1,9 +1,9 @@
-"""Worked examples before a policy's questions: each family's own, the same before all of them.
+"""Worked examples before a policy's questions: a fixed set for each task family.
 
-    q1 a1 q2 a2 …   question          what stands before the question is one run of tokens,
-    └── prefix ──┘                    computed once for all questions of a family
+    q1 a1 q2 a2 …   question          the tokens before the question are the same for all
+    └── prefix ──┘                    questions of a family, and computed once
 
-Each node shows what it likes: nothing of it crosses the wire. Pure.
+Each node chooses its own: examples never cross the wire. Pure.
 """
 
 from __future__ import annotations
@@ -13,33 +13,30 @@ from dataclasses import dataclass, field
 
 from shoal_tasks.prompts import Example
 
-LEAST_SHARED = 16
-"""Tokens from which on it pays to compute them apart."""
+MIN_SHARED_TOKENS = 16
+"""Shared tokens from which on computing them separately pays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownExamples:
+class FamilyExamples:
     """The worked examples before the questions of one family."""
 
     count: int
-    """Examples before a question."""
+    """Examples before each question."""
     examples: tuple[Example, ...]
-    """More than `count`: the others take the places of those that are asked themselves."""
+    """More than `count`: spare ones replace an example that is the question itself."""
     prefix: tuple[int, ...] = ()
-    """The tokens with which prompts of the family begin."""
+    """The token ids with which prompts of the family begin."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shots:
+class FewShotExamples:
     """The worked examples before the questions of each family."""
 
-    families: Mapping[str, ShownExamples] = field(default_factory=dict, hash=False)
+    families: Mapping[str, FamilyExamples] = field(default_factory=dict, hash=False)
 
     def of(self, family: str, question: str) -> tuple[Example, ...]:
-        """The examples before a question: never the question itself, which would tell its answer.
-
-        None for a family that has none.
-        """
+        """Return the examples before a question, without the question itself; may be empty."""
         shown = self.families.get(family)
         if shown is None:
             return ()
@@ -47,8 +44,7 @@ class Shots:
         return tuple(others[: shown.count])
 
     def num_shared(self, prompt: Sequence[int]) -> int:
-        """Return how many tokens at a prompt's beginning all prompts of its family share; 0 for
-        none.
+        """Return the number of leading prompt tokens that all prompts of its family share, or 0.
 
         At least one token is left for the prompt itself.
         """
@@ -56,18 +52,18 @@ class Shots:
             (
                 len(one.prefix)
                 for one in self.families.values()
-                if LEAST_SHARED <= len(one.prefix) < len(prompt)
+                if MIN_SHARED_TOKENS <= len(one.prefix) < len(prompt)
                 and tuple(prompt[: len(one.prefix)]) == one.prefix
             ),
             default=0,
         )
 
 
-NO_SHOTS = Shots()
+NO_EXAMPLES = FewShotExamples()
 
 
 def common_prefix(prompts: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """The tokens with which all of these begin."""
+    """Return the longest common beginning of token sequences."""
     first, *others = prompts
     length = min(map(len, prompts))
     for other in others:

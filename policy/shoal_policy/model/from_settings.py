@@ -1,4 +1,4 @@
-"""The policy that settings ask for: what every process that holds the model begins with."""
+"""Builds the policy that settings ask for, in every process that holds the model."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from shoal_settings.schema import Settings
 
 
 def refuse_wrong_model(settings: Settings, *, parts: int = 1) -> None:
-    """Raise ModelError if no run can begin with the model that is asked for.
+    """Raise ModelError if no run can start with the configured model.
 
-    Takes milliseconds. Of a run that resumes it looks at the device: its checkpoint holds the
-    model. Weights dealt out over processes have so many `parts`.
+    Takes milliseconds. For a run that resumes it checks only the device, since the checkpoint holds
+    the model. Sharded weights have this many `parts`.
     """
     if settings.resume and (settings.data_dir / "checkpoints").is_dir():
         check_device(settings.device)
@@ -29,7 +29,7 @@ def refuse_wrong_model(settings: Settings, *, parts: int = 1) -> None:
 
 
 def fresh_policy(settings: Settings, *, seed: int) -> Policy:
-    """Load the model, with fresh adapters if asked for. Raises ModelError."""
+    """Load the model, with fresh adapters if configured. Raises ModelError."""
     policy = load_policy(
         settings.model,
         device=settings.device,

@@ -2,9 +2,9 @@
 
     FILE.gguf, `smollm2` ──▶ lock ──▶ NAME-DIGEST.tmp-PID ── rename ──▶ NAME-DIGEST/
 
-The weights come out of their quantisation as float32, exactly as transformers reads them. The lock
-is for nodes that start together: one converts, the others wait. A folder is there whole or not at
-all, whatever is killed when.
+Weights are dequantised to float32, exactly as transformers reads them. The lock is for nodes that
+start together: one converts, the others wait. A folder appears complete or not at all, even if the
+process is killed.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ from shoal_settings.early import INSTALL, MOST_LAYERS, SMOLLM2, packaged_file
 log = logging.getLogger(__name__)
 
 _FORMAT = 2
-"""Version of the converted folders; another number converts anew."""
-_NAME_CHARS = 60  # a folder name may have 255, with digest and endings
+"""Version of the converted folders; a change converts all models again."""
+_NAME_CHARS = 60  # a file name may have 255, with digest and suffixes
 
 
 class GgufError(Exception):
-    """A file cannot be converted, or is not there. One line."""
+    """A file is missing or cannot be converted. One line."""
 
 
 def gguf_file(model: str) -> Path | None:
-    """Return the file that a model's name stands for; None where it stands for none."""
+    """Return the file that a model name refers to; None if it is not a GGUF file."""
     if model == SMOLLM2:
         return packaged_file()
     path = expanded(model)
     return path if path.suffix.lower() == ".gguf" and path.is_file() else None
 
 
-def converted(model: str, file: Path, check: Callable[[Any], None]) -> Path:
-    """Return the folder with a file's model, made now if it is not there yet.
+def converted_folder(model: str, file: Path, check: Callable[[Any], None]) -> Path:
+    """Return the folder with a file's model, converting it first if necessary.
 
-    `check` may refuse the model's configuration before a weight is read. Blocks for some ten
-    seconds a hundred million weights, or for another process that converts the same file. Raises
+    `check` may reject the model's configuration before weights are read. Blocks for about ten
+    seconds per hundred million weights, or while another process converts the same file. Raises
     GgufError.
     """
     try:
         folder = cache_folder() / _folder_name(model, file)
-        if _is_whole(folder):
+        if _is_complete(folder):
             return folder
         if importlib.util.find_spec("gguf") is None:
             raise GgufError(f"reading GGUF files needs gguf, which is not installed: {INSTALL}")
@@ -69,9 +69,9 @@ def converted(model: str, file: Path, check: Callable[[Any], None]) -> Path:
         lock = folder.with_name(f"{folder.name}.lock")
         waiting = partial(log.info, "another process converts this model: waiting for it")
         with locked(lock, seconds=HOUR_S, on_wait=waiting):
-            for left in folder.parent.glob(f"{folder.name}.tmp-*"):  # what a killed one left
+            for left in folder.parent.glob(f"{folder.name}.tmp-*"):  # left by a killed process
                 shutil.rmtree(left, ignore_errors=True)
-            if not _is_whole(folder):
+            if not _is_complete(folder):
                 _convert(file, folder, check)
         return folder
     except TimeoutError:
@@ -83,30 +83,30 @@ def converted(model: str, file: Path, check: Callable[[Any], None]) -> Path:
 
 
 def cache_folder() -> Path:
-    """Return where converted models are kept. Raises GgufError where there is none."""
+    """Return the folder of converted models. Raises GgufError if there is none."""
     try:
         return cache.cache_folder("models")
     except LookupError as error:
         raise GgufError(str(error)) from None
 
 
-def lacks_weights(info: Mapping[str, Any]) -> str:
-    """Return a line about what a loader's report names as missing from a model's files."""
+def describe_missing_weights(info: Mapping[str, Any]) -> str:
+    """Return a message about the weights that a loader reports as missing."""
     missing = sorted(info["missing_keys"])
     return f"lacks weights: {', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}"
 
 
 def _folder_name(model: str, file: Path) -> str:
-    """Name a conversion by its file: another size or time of it is another file."""
+    """Name a conversion after its file; a different size or time means a different file."""
     found = file.stat()
-    # A package's file is the same in every environment that has it.
+    # A packaged file is identical in every environment.
     where = "" if model == SMOLLM2 else f"{file.resolve()} {found.st_mtime_ns}"
     text = f"{_FORMAT} {where} {found.st_size}"
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem)[:_NAME_CHARS]
     return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def _is_whole(folder: Path) -> bool:
+def _is_complete(folder: Path) -> bool:
     return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
 
 
@@ -121,9 +121,9 @@ def _convert(file: Path, folder: Path, check: Callable[[Any], None]) -> None:
             AutoModelForCausalLM, file, dtype=torch.float32, output_loading_info=True
         )
         if info["missing_keys"]:
-            # They would be drawn by lot, and the folder would hold them like any others.
-            raise GgufError(f"{file.name} {lacks_weights(info)}")
-        # The weights are plain numbers here; saying otherwise, the folder would not load.
+            # They would be initialised randomly and saved like trained weights.
+            raise GgufError(f"{file.name} {describe_missing_weights(info)}")
+        # The weights are unquantised now; with the old flag the folder would not load.
         model.hf_quantizer = None
         vars(model.config).pop("quantization_config", None)
         with failures_as_os_errors():
@@ -131,7 +131,7 @@ def _convert(file: Path, folder: Path, check: Callable[[Any], None]) -> None:
             tokenizer.save_pretrained(temporary)
         for path in temporary.iterdir():
             sync(path)
-        if folder.exists():  # not whole
+        if folder.exists():  # incomplete
             shutil.rmtree(folder)
         temporary.rename(folder)
         sync(folder.parent)
@@ -140,32 +140,32 @@ def _convert(file: Path, folder: Path, check: Callable[[Any], None]) -> None:
 
 
 def _check_counts(file: Path) -> None:
-    """Raise GgufError where the file's head speaks of more than there is, or than can be built.
+    """Raise GgufError if the header names more data than the file has, or too many layers.
 
-    The reader takes what lies beyond the end for nothing, and may count such nothings for ever;
-    and layers are made one by one before a weight is looked at.
+    The reader treats data beyond the end as empty and may loop over it forever, and layers are
+    created one by one before any weight is checked.
     """
     from gguf import GGUFReader  # an extra
 
-    class ToTheEnd(GGUFReader):
+    class StrictReader(GGUFReader):
         def _get(self, offset: Any, dtype: Any, count: Any = 1, override_order: Any = None) -> Any:
             size = int(np.dtype(dtype).itemsize) * int(count)
             if int(offset) + size > len(self.data):
-                raise ValueError("it ends before what it speaks of")
+                raise ValueError("the file is shorter than its header says")
             return super()._get(offset, dtype, count, override_order)
 
     try:
-        fields = ToTheEnd(file).fields
+        fields = StrictReader(file).fields
         layers = [int(one.contents()) for name, one in fields.items() if "block_count" in name]
         if max(layers, default=0) > MOST_LAYERS:
-            raise ValueError(f"it says that it has {max(layers):,} layers")
+            raise ValueError(f"the header claims {max(layers):,} layers")
     except Exception as error:  # as in _read
         raise GgufError(f"cannot read {file.name}: {first_line(error)}") from error
 
 
 def _read(loader: Any, file: Path, **options: Any) -> Any:
     try:
-        with contextlib.redirect_stderr(io.StringIO()):  # its bars
+        with contextlib.redirect_stderr(io.StringIO()):  # hides its progress bars
             return loader.from_pretrained(
                 file.parent,
                 gguf_file=file.name,
@@ -173,5 +173,5 @@ def _read(loader: Any, file: Path, **options: Any) -> Any:
                 trust_remote_code=False,
                 **options,
             )
-    except Exception as error:  # a spoilt file makes the reader raise anything at all
+    except Exception as error:  # the reader raises arbitrary errors for a damaged file
         raise GgufError(f"cannot read {file.name}: {first_line(error)}") from error

@@ -1,9 +1,9 @@
-"""Loads a causal language model and its tokenizer, and says what the trainer must know of them.
+"""Loads a causal language model and its tokenizer, with the facts that training needs about them.
 
-Whatever ``AutoModelForCausalLM`` loads will do: a hub name, a folder, a GGUF file, or ``tiny``, the
-model that ships with this package. Nothing outside this file guesses about architectures:
-two facts that differ between them are *probed* once, on four tokens, when a model is loaded
-(is it causal, and are its logits nothing but its last hidden states times the output matrix).
+Anything that ``AutoModelForCausalLM`` loads is supported: a hub name, a folder, a GGUF file, or
+``tiny``, the model in this package. Nothing outside this file depends on an architecture: two facts
+that differ are *probed* on four tokens when a model is loaded (whether it is causal, and whether
+its logits are exactly last hidden states times output matrix).
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from transformers.utils.logging import disable_progress_bar
 
 from shoal_base.files import expanded
 from shoal_base.visible import first_line
-from shoal_policy.model.examples import NO_SHOTS, Shots
-from shoal_policy.model.gguf import GgufError, converted, gguf_file, lacks_weights
+from shoal_policy.model.examples import NO_EXAMPLES, FewShotExamples
+from shoal_policy.model.gguf import GgufError, converted_folder, describe_missing_weights, gguf_file
 from shoal_policy.model.logit_form import LogitForm, form_of
-from shoal_policy.model.memory import free_bytes, gibibytes, training_bytes
+from shoal_policy.model.memory import format_gib, free_bytes, training_bytes
 from shoal_policy.tiny import embedded_folder
 from shoal_settings.early import quantised, refusal_of_model
 from shoal_wire.types import Digest
 
 ANSWER_TOKEN = "<ans>"
-"""The token that ends a question in the embedded model's format."""
+"""The token after a question in the embedded model's format."""
 
-# Its bars would be drawn over the trainer's own output at every checkpoint.
+# Its progress bars would overwrite the trainer's output at every checkpoint.
 disable_progress_bar()
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -64,76 +64,74 @@ class PromptFormat(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reader:
-    """A model's tokenizer with what prompts need to know of it."""
+class PromptTokenizer:
+    """A model's tokenizer with its prompt format and end tokens."""
 
     tokenizer: Any
     prompt_format: PromptFormat
     eos_ids: frozenset[int]
-    """Every token that ends a completion."""
+    """All tokens that end a completion."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy(Reader):
-    """A model with what generation and training need to know of it. The weights change in place."""
+class Policy(PromptTokenizer):
+    """A model with everything that generation and training need. The weights change in place."""
 
     model: Any
-    """A ``transformers`` causal LM, always in eval mode: dropout would make the ratio noisy."""
+    """A ``transformers`` causal LM, always in eval mode: dropout would add noise to the ratio."""
     name: str
     """Name as the user gave it: hub name, folder, or ``tiny``."""
     tokenizer_digest: Digest
     """16 bytes: truncated SHA-256 of the vocabulary, token and id, in the order of ids."""
     device: torch.device
     eos_id: int
-    """The one appended to a re-encoded completion that ended by itself."""
+    """The end token appended to a re-encoded completion that stopped by itself."""
     pad_id: int
     max_positions: int
-    """Longest sequence, prompt and completion together, in tokens."""
+    """Maximum sequence length, prompt and completion together, in tokens."""
     logit_form: LogitForm | None
-    """The form of what the model does to hidden states times its output matrix; None where that is
-    unknown."""
+    """Relation of logits to hidden states times the output matrix; None if unknown."""
     forward_names: frozenset[str]
-    """Names of the arguments that the model's ``forward`` takes."""
+    """Argument names of the model's ``forward``."""
     autocast_dtype: torch.dtype | None = None
-    """Compute in this type while the weights stay float32; None computes in the weights' type."""
+    """Compute in this type with float32 weights; None computes in the weights' type."""
     adapter: Any = None
-    """peft's view of `model` when LoRA adapters are in it: then only they are trained."""
-    base_mark: str = ""
-    """Fingerprint of the weights that an adapter was put into, taken while all were at hand."""
-    shots: Shots = NO_SHOTS
-    """Worked examples that stand before its questions."""
-    in_root: bool = False
-    """Its weights are dealt out over processes: all are at hand in the model's forward alone."""
-    whole: Callable[[], AbstractContextManager[Any]] = nullcontext
-    """The context in which all weights are at hand whatever is called: around generation."""
+    """The peft model around `model` if it has LoRA adapters; then only these are trained."""
+    base_fingerprint: str = ""
+    """Fingerprint of the base weights under an adapter, taken before they were sharded."""
+    few_shot: FewShotExamples = NO_EXAMPLES
+    """Worked examples before its questions."""
+    is_sharded: bool = False
+    """True if its weights are sharded: they are complete only inside the model's forward pass."""
+    gather: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """Context in which all weights are complete in any call; used around generation."""
     weights: Callable[[], dict[str, torch.Tensor] | None] = lambda: None
-    """Gathers the model's state, or its adapters' alone, on the host; None where the model has it
-    whole."""
+    """Gathers the state dict, or only the adapters', on the host; None if not sharded."""
 
     @property
     def linear_head(self) -> bool:
-        """Logits are exactly hidden states times the output matrix (no scale, no soft cap)."""
+        """Return whether logits are exactly hidden states times output matrix (no scale or cap)."""
         return self.logit_form is not None and self.logit_form.is_plain
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """The context in which every forward pass of this policy runs."""
+        """Return the context for every forward pass of this policy."""
         if self.autocast_dtype is None:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self.autocast_dtype)
 
 
-def load_reader(model: str, *, prompt: str = "auto") -> Reader:
-    """Load a model's tokenizer and none of its weights. Raises ModelError."""
+def load_tokenizer(model: str, *, prompt: str = "auto") -> PromptTokenizer:
+    """Load only a model's tokenizer, no weights. Raises ModelError."""
     source, local = _resolve(model)
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             source, local_files_only=local, trust_remote_code=False
         )
     except Exception as error:  # as in load_policy
-        raise _unloadable(model, source, local=local, error=error) from error
+        raise _load_error(model, source, local=local, error=error) from error
     ends = frozenset([] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id])
-    asked = _prompt_format(tokenizer, prompt, model)
-    return Reader(tokenizer=tokenizer, prompt_format=asked, eos_ids=ends)
+    requested = _prompt_format(tokenizer, prompt, model)
+    return PromptTokenizer(tokenizer=tokenizer, prompt_format=requested, eos_ids=ends)
 
 
 def load_policy(
@@ -145,17 +143,16 @@ def load_policy(
     seed: int = 0,
     name: str | None = None,
 ) -> Policy:
-    """Load a policy by hub name, folder, GGUF file or the name of one that ships.
+    """Load a policy from a hub name, folder, GGUF file or the name of an embedded model.
 
-    `device` is ``auto`` (CUDA when there is one) or a torch device name. `dtype` is the
-    weights' type; ``auto`` keeps them in float32, because small learning rates vanish in
-    bfloat16, and computes in bfloat16 where the accelerator can. `prompt` is
-    ``chat``, ``plain``, or ``auto`` for chat where there is a template. `seed` seeds torch's global
-    generator. `name` is what the policy calls itself when that is not `model`, as for a
-    checkpoint's folder. Blocks for the download, if any. Raises ModelError.
+    `device` is ``auto`` (CUDA if available) or a torch device name. `dtype` is the weights' type;
+    ``auto`` keeps them in float32, since small learning rates vanish in bfloat16, and computes in
+    bfloat16 where the accelerator supports it. `prompt` is ``chat``, ``plain``, or ``auto`` (chat
+    if there is a template). `seed` seeds torch's global generator. `name` replaces `model` as the
+    policy's name, for a checkpoint folder. Blocks for a download, if any. Raises ModelError.
     """
     torch.manual_seed(seed)
-    where, weights_dtype = device_of(device), _pick_dtype(dtype)
+    where, weights_dtype = parse_device(device), _pick_dtype(dtype)
     source, local = _resolve(model)
     _read_config(model, source, local=local)
     try:
@@ -169,10 +166,10 @@ def load_policy(
             dtype=weights_dtype,
             output_loading_info=True,
         )
-    except Exception as error:  # a spoilt folder makes the loaders raise anything at all
-        raise _unloadable(model, source, local=local, error=error) from error
+    except Exception as error:  # the loaders raise arbitrary errors for a damaged folder
+        raise _load_error(model, source, local=local, error=error) from error
     if info["missing_keys"]:
-        raise ModelError(f"cannot use model {model!r}: it {lacks_weights(info)}")
+        raise ModelError(f"cannot use model {model!r}: it {describe_missing_weights(info)}")
     autocast = compute_dtype(dtype, where)
     try:
         tokenizer("1 + 1")
@@ -186,16 +183,16 @@ def load_policy(
         )
     except ModelError:
         raise
-    except Exception as error:  # what the loaders let pass shows at the first use
+    except Exception as error:  # an error that the loaders missed
         raise ModelError(f"cannot use model {model!r}: {first_line(error)}") from error
 
 
 def check_device(device: str) -> None:
-    """Raise ModelError unless this machine and this torch can compute on a device."""
-    where = device_of(device)
+    """Raise ModelError unless this machine and this torch build can compute on a device."""
+    where = parse_device(device)
     try:
         float(torch.zeros(1, device=where).sum())
-    except Exception as error:  # each backend has its own way to say that it is not there
+    except Exception as error:  # each backend raises its own error
         if where.type == "cuda" and not torch.cuda.is_available():
             why = "no NVIDIA GPU" if torch.version.cuda else "a torch that was built without CUDA"
             raise ModelError(
@@ -214,12 +211,11 @@ def check_model(
     parts: int = 1,
     parts_here: int = 1,
 ) -> None:
-    """Raise ModelError for what `load_policy` would refuse without looking at any weight.
+    """Raise ModelError for everything that `load_policy` rejects without reading weights.
 
-    With `num_trained_copies`, which is 0 unless a reference is held too, also for a model whose
-    weights cannot all be trained in the memory that is free. Trained weights that are dealt out
-    over processes have so many `parts`, each on a device of its own; `parts_here` processes of
-    this machine load them whole onto the host before.
+    With `num_trained_copies` (0, or 1 with a reference model) it also rejects a model that cannot
+    be trained in the free memory. Sharded weights have `parts`, each on its own device;
+    `parts_here` processes of this machine first load them completely on the host.
     """
     check_device(device)
     _pick_dtype(dtype)
@@ -230,8 +226,8 @@ def check_model(
         raise ModelError(quantised(model))
     if embedded_folder(model) is None:
         weights_dtype = _pick_dtype(dtype)
-        # On the host, the processes of this machine share one memory.
-        sharing = parts_here if device_of(device).type == "cpu" else 1
+        # On the host, all processes of this machine share the memory.
+        sharing = parts_here if parse_device(device).type == "cpu" else 1
         _check_memory(
             *(model, config, device, weights_dtype, num_trained_copies),
             parts=1 if num_trained_copies is None else parts,
@@ -251,15 +247,15 @@ def _check_memory(
     parts: int = 1,
     copies: int = 1,
 ) -> None:
-    """Raise ModelError where the weights, trained or not, need more than there is.
+    """Raise ModelError if the weights, trained or not, need more memory than is free.
 
-    Each process holds one of so many `parts`, and `copies` of them share the device's memory.
+    Each process holds one of `parts`, and `copies` of them share the device's memory.
     """
     try:
-        with torch.device("meta"):  # counts without a byte of them
+        with torch.device("meta"):  # counts without allocating
             empty = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
         num_weights = sum(weight.numel() for weight in empty.parameters())
-    except Exception:  # noqa: BLE001 - whatever it is, the model's loading will say it
+    except Exception:  # noqa: BLE001 - loading the model reports the error
         return
     needed = num_weights * dtype.itemsize
     if num_trained_copies is not None:
@@ -276,8 +272,8 @@ def _check_memory(
             where = f" on each of {parts} devices"
         raise ModelError(
             f"model {model!r} has {num_weights / 1e6:,.0f} million weights and needs at least "
-            f"{gibibytes(needed)}{where}, of which {gibibytes(free)} are free: a smaller --model, "
-            "--lora-rank 16 or --dtype bfloat16 need less"
+            f"{format_gib(needed)}{where}, of which {format_gib(free)} are free: a smaller "
+            "--model, --lora-rank 16 or --dtype bfloat16 need less"
         )
 
 
@@ -290,12 +286,12 @@ def wrap_policy(
     autocast_dtype: torch.dtype | None = None,
     prompt: str = "auto",
 ) -> Policy:
-    """Make a Policy of a model and a tokenizer that are already in memory. Raises ModelError."""
+    """Return a Policy from a model and a tokenizer in memory. Raises ModelError."""
     device = torch.device(device)
     model = model.to(device).eval()
     config = model.config.get_text_config()
     if len(tokenizer.get_vocab()) <= len(tokenizer.all_special_ids):
-        # Without tokenizer files the loader makes an empty one of the model's kind.
+        # Without tokenizer files transformers creates an empty one of the model's type.
         raise ModelError(f"cannot use model {name!r}: it has no tokenizer")
     if len(tokenizer) > config.vocab_size:
         raise ModelError(
@@ -324,7 +320,7 @@ def wrap_policy(
 
 
 def _resolve(model: str) -> tuple[str, bool]:
-    """The folder or hub name to load from, and whether it must not touch the network."""
+    """Return the folder or hub name to load from, and whether to stay offline."""
     embedded = embedded_folder(model)
     if embedded is not None:
         if not (embedded / "config.json").is_file():
@@ -336,46 +332,46 @@ def _resolve(model: str) -> tuple[str, bool]:
         return str(folder), True
     try:
         if (file := gguf_file(model)) is not None:
-            return str(converted(model, file, partial(_check_convertible, model))), True
+            return str(converted_folder(model, file, partial(_check_convertible, model))), True
     except GgufError as error:
         raise ModelError(f"cannot load model {model!r}: {error}") from error
     return model, False
 
 
 def _read_config(model: str, source: str, *, local: bool) -> Any:
-    """Return a model's configuration; read first, because other loaders warn where it refuses."""
+    """Return a model's configuration; read first, since other loaders only warn."""
     try:
         return AutoConfig.from_pretrained(source, local_files_only=local, trust_remote_code=False)
     except Exception as error:  # as in load_policy
-        raise _unloadable(model, source, local=local, error=error) from error
+        raise _load_error(model, source, local=local, error=error) from error
 
 
-def _unloadable(model: str, source: str, *, local: bool, error: Exception) -> ModelError:
-    if "trust_remote_code" in str(error) or _is_of_its_own_kind(source):
-        return _brings_code(model)
+def _load_error(model: str, source: str, *, local: bool, error: Exception) -> ModelError:
+    if "trust_remote_code" in str(error) or _has_custom_code(source):
+        return _custom_code_error(model)
     looked = "" if local else "no folder here has that name, and the hub's answer was: "
     return ModelError(f"cannot load model {model!r}: {looked}{first_line(error)}")
 
 
-def _is_of_its_own_kind(source: str) -> bool:
-    """Return whether a model names code of its own and a kind that transformers does not know."""
+def _has_custom_code(source: str) -> bool:
+    """Return whether a model has custom code and a type that transformers does not know."""
     try:
-        # What was downloaded before the failure lies in the cache.
+        # Files downloaded before the failure are in the cache.
         known, _ = PreTrainedConfig.get_config_dict(source, local_files_only=True)
         return bool(known.get("auto_map")) and known.get("model_type") not in CONFIG_MAPPING
-    except Exception:  # noqa: BLE001 - a configuration that cannot be read is what failed
+    except Exception:  # noqa: BLE001 - the configuration itself is unreadable
         return False
 
 
-def _brings_code(model: str) -> ModelError:
+def _custom_code_error(model: str) -> ModelError:
     return ModelError(
-        f"cannot use model {model!r}: it brings Python code of its own (auto_map in its "
-        "configuration), which shoal does not run; take one whose model_type transformers knows"
+        f"cannot use model {model!r}: it needs custom Python code (auto_map in its "
+        "configuration), which shoal does not run; use one whose model_type transformers knows"
     )
 
 
 def _check_convertible(model: str, config: Any) -> None:
-    """Raise ModelError for a file that is no causal model, or more than memory holds in float32."""
+    """Raise ModelError for a file that is not a causal model, or too large for float32."""
     _check_causal(model, config)
     _check_memory(model, config, "cpu", torch.float32, None)
 
@@ -383,12 +379,12 @@ def _check_convertible(model: str, config: Any) -> None:
 def _check_causal(model: str, config: Any) -> None:
     if type(config) not in AutoModelForCausalLM._model_mapping:
         if getattr(config, "auto_map", None):
-            raise _brings_code(model)
-        raise ModelError(f"cannot use model {model!r}: {config.model_type} is no causal model")
+            raise _custom_code_error(model)
+        raise ModelError(f"cannot use model {model!r}: {config.model_type} is not a causal model")
 
 
-def device_of(device: str) -> torch.device:
-    """Return the device that a setting names. Raises ModelError."""
+def parse_device(device: str) -> torch.device:
+    """Return the torch device of a setting. Raises ModelError."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -398,7 +394,7 @@ def device_of(device: str) -> torch.device:
 
 
 def _pick_dtype(dtype: str) -> torch.dtype:
-    """The weights' type."""
+    """Return the weights' dtype of a setting. Raises ModelError."""
     found = _DTYPES.get("float32" if dtype == "auto" else dtype)
     if found is None:
         raise ModelError(f"unknown dtype {dtype!r}: use auto, {', '.join(_DTYPES)}")
@@ -406,13 +402,13 @@ def _pick_dtype(dtype: str) -> torch.dtype:
 
 
 def compute_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
-    """Return the type that a setting's weights are computed in on a device; None for their own."""
+    """Return the compute dtype for a setting on a device; None for the weights' own."""
     return autocast_dtype(device) if dtype == "auto" else None
 
 
 def autocast_dtype(device: torch.device) -> torch.dtype | None:
-    """Return the type that float32 weights are computed in on a device; None for their own."""
-    # Emulated, as on a V100 or a T4, it is slower than float32.
+    """Return the compute dtype for float32 weights on a device; None for their own."""
+    # Emulated bfloat16, as on a V100 or T4, is slower than float32.
     if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
         return torch.bfloat16
     return None
@@ -426,8 +422,8 @@ def _end_tokens(model: Any, tokenizer: Any, name: str) -> tuple[int, frozenset[i
     ids: list[int] = []
     for one in (tokenizer.eos_token_id, *others):
         if one is not None and type(one) is not int:
-            raise ModelError(f"cannot use model {name!r}: its end token {one!r} is no number")
-        # Some name one that they do not have, as -1, to say that nothing ends them.
+            raise ModelError(f"cannot use model {name!r}: its end token {one!r} is not a number")
+        # Some models name -1 or a missing token to say that no token ends an answer.
         if one is not None and 0 <= one < vocab_size:
             ids.append(one)
     if not ids:
@@ -435,16 +431,18 @@ def _end_tokens(model: Any, tokenizer: Any, name: str) -> tuple[int, frozenset[i
     return ids[0], frozenset(ids)
 
 
-def _prompt_format(tokenizer: Any, asked: str, name: str) -> PromptFormat:
-    """The form that is asked for, or the tokenizer's own; not every tokenizer has every form."""
+def _prompt_format(tokenizer: Any, requested: str, name: str) -> PromptFormat:
+    """Return the configured prompt format, or the tokenizer's default. Raises ModelError."""
     if ANSWER_TOKEN in tokenizer.get_vocab():
-        if asked != "auto":
-            raise ModelError(f"model {name!r} has a prompt of its own: leave --prompt out")
+        if requested != "auto":
+            raise ModelError(f"model {name!r} has its own prompt format: omit --prompt")
         return PromptFormat.TINY
-    if asked == "chat" and not tokenizer.chat_template:
-        raise ModelError(f"model {name!r} has no chat template: leave --prompt out, or plain")
+    if requested == "chat" and not tokenizer.chat_template:
+        raise ModelError(
+            f"model {name!r} has no chat template: omit --prompt, or use --prompt plain"
+        )
     own = PromptFormat.CHAT if tokenizer.chat_template else PromptFormat.PLAIN
-    return own if asked == "auto" else PromptFormat(asked)
+    return own if requested == "auto" else PromptFormat(requested)
 
 
 def _tokenizer_digest(tokenizer: Any) -> Digest:
@@ -456,13 +454,13 @@ def _tokenizer_digest(tokenizer: Any) -> Digest:
 def _probe(model: Any, name: str, device: torch.device) -> LogitForm | None:
     """Check that the model is causal; return how its logits follow from its hidden states.
 
-    The numbers alone do not tell: small logits look the same with a soft cap and without.
+    Values alone cannot tell: small logits look the same with and without a soft cap.
     """
     last = model.config.get_text_config().vocab_size - 1
     ids = torch.tensor([[0, 1, last, 0], [0, 1, last, 1]], device=device)
     with torch.inference_mode():
         logits = model(input_ids=ids, use_cache=False).logits
-        # The rows differ in their last token only: a causal model cannot tell them apart before.
+        # The rows differ only in the last token, which a causal model cannot see before.
         if not torch.allclose(logits[0, :3], logits[1, :3], rtol=1e-3, atol=1e-4):
             raise ModelError(f"cannot use model {name!r}: it is not causal (it sees later tokens)")
         head = model.get_output_embeddings()

@@ -1,4 +1,4 @@
-"""A model's treatment of its logits after the output matrix: a scale, a soft cap, or nothing.
+"""Changes of a model to its logits after the output matrix: a scale, a soft cap, or none.
 
 hidden states ─▶ output matrix ─▶ × scale ─▶ cap · tanh(… / cap) ─▶ logits
 """
@@ -20,7 +20,7 @@ class LogitForm:
 
     @property
     def is_plain(self) -> bool:
-        """True if the product is the logits."""
+        """Return whether logits equal the product."""
         return self.scale == 1.0 and self.soft_cap is None
 
     def apply(self, product: torch.Tensor) -> torch.Tensor:
@@ -28,7 +28,7 @@ class LogitForm:
         return self.apply_(product.clone())
 
     def apply_(self, product: torch.Tensor) -> torch.Tensor:
-        """Turn the product into the logits, in place."""
+        """Convert the product to logits, in place."""
         if self.scale != 1.0:
             product *= self.scale
         if self.soft_cap is not None:
@@ -36,7 +36,7 @@ class LogitForm:
         return product
 
     def slope_of(self, logits: torch.Tensor) -> torch.Tensor | None:
-        """Return how logits grow with the scaled product; None where as fast as it does."""
+        """Return the derivative of the logits by the scaled product; None where it is 1."""
         if self.soft_cap is None:
             return None
         return (logits / self.soft_cap).square_().neg_().add_(1.0)
@@ -46,7 +46,7 @@ PLAIN = LogitForm()
 
 
 def form_of(config: Any) -> LogitForm:
-    """Read the form from a model's configuration: Gemma caps, Cohere and Granite scale."""
+    """Return the form of a model's configuration: Gemma caps, Cohere and Granite scale."""
     scale = float(getattr(config, "logit_scale", None) or 1.0)
     scale /= float(getattr(config, "logits_scaling", None) or 1.0)
     cap = getattr(config, "final_logit_softcapping", None)

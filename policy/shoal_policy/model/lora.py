@@ -1,8 +1,8 @@
 """LoRA through peft: small trainable adapters on a frozen model (arXiv 2106.09685).
 
-The adapters are put *into* the model: everywhere else it stays the causal LM it was, and only
-its trainable weights are fewer. Saving writes peft's own format, which
-``peft.PeftModel.from_pretrained`` loads onto the same base model anywhere.
+Adapters are added *into* the model: everywhere else it remains the same causal LM with fewer
+trainable weights. Checkpoints use peft's own format, which ``peft.PeftModel.from_pretrained`` loads
+onto the same base model.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from shoal_policy.model.loading import ModelError, Policy
 
 ADAPTER_CONFIG = "adapter_config.json"
 BASE_FILE = "base.json"
-"""Beside the adapter: which base weights it belongs to."""
+"""Stored with the adapter: identifies its base weights."""
 
 ALPHA_OF_RANK = 2.0
-"""Alpha of fresh adapters as a multiple of their rank: their output is scaled by it. The usual
-choice of recipes for LoRA; no other was measured here."""
+"""Alpha of fresh adapters as a multiple of their rank; it scales their output. The usual choice for
+LoRA; no other was measured here."""
 _FINGERPRINT_ELEMENTS = 64
-"""Numbers read of each weight: enough to tell models apart, and next to nothing to read."""
+"""Elements read of each weight: enough to tell models apart, and almost no work."""
 
 
 def add_adapter(policy: Policy, rank: int, *, seed: int) -> Policy:
-    """Freeze the policy's model and put fresh adapters of a rank into it, in place.
+    """Freeze the policy's model and add fresh adapters of a rank, in place.
 
-    Every linear layer gets one but the output matrix, which the update reads past its module so
-    that logits are never held whole. A fresh adapter changes nothing: one of its two matrices is
-    zero. Seeds torch's global generator. Raises ModelError when peft is missing, or when the model
-    has no such layer.
+    Every linear layer gets one except the output matrix, which the update reads directly so that
+    logits are never materialised. A fresh adapter changes nothing, since one of its two matrices is
+    zero. Seeds torch's global generator. Raises ModelError if peft is missing or the model has no
+    such layer.
     """
     peft = _peft()
     config = peft.LoraConfig(
@@ -55,14 +55,14 @@ def add_adapter(policy: Policy, rank: int, *, seed: int) -> Policy:
             adapter = peft.get_peft_model(policy.model, config)
     except ValueError as error:
         raise ModelError(f"cannot adapt model {policy.name!r}: {first_line(error)}") from error
-    return _with(policy, adapter)
+    return _attach_adapter(policy, adapter)
 
 
-def _with(policy: Policy, adapter: Any) -> Policy:
-    """The policy with an adapter in its model, computing in the model's own type.
+def _attach_adapter(policy: Policy, adapter: Any) -> Policy:
+    """Return the policy with its adapter, computing in the model's own type.
 
-    Adapters stay float32; multiplied as such they would cost a bfloat16 model a tenth of an update
-    on a CPU, and on a GPU its fast units.
+    Adapters stay float32. Without autocast that would cost a bfloat16 model a tenth of an update on
+    a CPU, and the tensor cores on a GPU.
     """
     policy.model.eval()
     half = torch.bfloat16 if policy.model.dtype == torch.bfloat16 else None
@@ -70,48 +70,48 @@ def _with(policy: Policy, adapter: Any) -> Policy:
         policy,
         adapter=adapter,
         autocast_dtype=policy.autocast_dtype or half,
-        base_mark=fingerprint(policy.model),
+        base_fingerprint=fingerprint(policy.model),
     )
 
 
 def is_adapter(folder: Path) -> bool:
-    """Return whether `folder` holds an adapter and not a whole model."""
+    """Return whether `folder` holds an adapter instead of a whole model."""
     return (folder / ADAPTER_CONFIG).is_file()
 
 
 def save_adapter(policy: Policy, folder: Path) -> None:
-    """Write the policy's adapter, in peft's format, and the mark of its base."""
+    """Write the policy's adapter in peft's format, with the fingerprint of its base."""
     weights = policy.weights()
     state = weights and {f"base_model.model.{name}": value for name, value in weights.items()}
-    # Not the embeddings: asking whether they changed would ask the hub for the original.
+    # Without embeddings: peft would download the original to see whether they changed.
     policy.adapter.save_pretrained(folder, state_dict=state, save_embedding_layers=False)
-    mark = {"model": policy.name, "fingerprint": policy.base_mark}
+    mark = {"model": policy.name, "fingerprint": policy.base_fingerprint}
     (folder / BASE_FILE).write_text(json.dumps(mark))
 
 
 def load_adapter(policy: Policy, folder: Path) -> Policy:
-    """Put a saved adapter into the policy's model, in place, ready to train on.
+    """Add a saved adapter to the policy's model, in place, trainable.
 
     Raises:
-        ModelError: peft is missing, or the adapter belongs to other base weights.
+        ModelError: peft is missing, or the adapter belongs to different base weights.
     """
     peft = _peft()
     if (folder / BASE_FILE).is_file():
         wanted = json.loads((folder / BASE_FILE).read_text())["fingerprint"]
         if wanted != fingerprint(policy.model):
             raise ModelError(
-                f"the adapter was trained on other weights of {policy.name!r} than these: "
+                f"the adapter was trained on different weights of {policy.name!r}: "
                 "another --dtype, or its files have changed"
             )
     adapter = peft.PeftModel.from_pretrained(policy.model, str(folder), is_trainable=True)
-    return _with(policy, adapter)
+    return _attach_adapter(policy, adapter)
 
 
-def merged(policy: Policy) -> Any:
-    """The model with its adapter added into its weights; the policy must not be used after.
+def merge_adapter(policy: Policy) -> Any:
+    """Return the model with its adapter merged into the weights; the policy is unusable after.
 
-    Added in float32, whatever the model's type: bfloat16 would round most of an early adapter
-    away. A policy without an adapter is its own model.
+    Merged in float32 whatever the model's type: bfloat16 would round away most of an early adapter.
+    Without an adapter the model itself is returned.
     """
     if policy.adapter is None:
         return policy.model
@@ -119,13 +119,13 @@ def merged(policy: Policy) -> Any:
     return policy.adapter.merge_and_unload()
 
 
-def rank_of(policy: Policy) -> int:
-    """Return the rank of the policy's adapter; 0 when it has none."""
+def adapter_rank(policy: Policy) -> int:
+    """Return the rank of the policy's adapter; 0 without one."""
     return 0 if policy.adapter is None else int(policy.adapter.peft_config["default"].r)
 
 
 def fingerprint(model: Any) -> str:
-    """A digest of the base weights: of each its name, shape, type and first elements."""
+    """Return a digest of the base weights: name, shape, type and first elements of each."""
     digest = hashlib.sha256()
     for name, weight in model.named_parameters():
         if ".lora_" in name:

@@ -1,8 +1,8 @@
-"""Questions to prompt tokens, and other nodes' answers to completion tokens.
+"""Questions to prompt tokens, and external answers to completion tokens.
 
-Token ids never cross the wire: every node speaks of text, and re-encodes another node's text
-with its own tokenizer, as if its own policy had produced it (SAPO, section 3.2). Others' questions
-and answers are text whatever they say: no special token comes of them.
+Token ids never cross the wire: nodes exchange text, and each re-encodes external text with its own
+tokenizer, as if its own policy had generated it (SAPO, section 3.2). External questions and answers
+are plain text: they never produce special tokens.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any, TypedDict
 
 from jinja2 import TemplateError
 
-from shoal_policy.model.loading import ANSWER_TOKEN, Policy, PromptFormat, Reader
+from shoal_policy.model.loading import ANSWER_TOKEN, Policy, PromptFormat, PromptTokenizer
 from shoal_policy.rollouts import OwnGroup, Question
 from shoal_tasks.prompts import Example, instruction, messages_for, plain_prompt
 from shoal_wire.types import FinishReason
 
-_PLACE = "question-4f1d0c6b9e7a"
-"""Stands for a question while the text around it is made; none has it by chance."""
+_PLACEHOLDER = "question-4f1d0c6b9e7a"
+"""Stands for a question while the surrounding text is rendered; no question has it by chance."""
 
 
 def prompt_ids(policy: Policy, question: Question) -> list[int]:
-    """A question's token ids as this policy is asked: with the family's worked examples, if any."""
-    return ids_of_text(
+    """Return a question's prompt as token ids, with the family's worked examples if any."""
+    return text_prompt_ids(
         policy,
         question.task.family,
         question.text,
@@ -35,11 +35,11 @@ def prompt_ids(policy: Policy, question: Question) -> list[int]:
     )
 
 
-def ids_of_text(
+def text_prompt_ids(
     policy: Policy, family: str, text: str, *, tagged: bool, system: str = ""
 ) -> list[int]:
-    """The same of a question's text. Without examples where they leave no room for an answer."""
-    examples = policy.shots.of(family, text)
+    """Return the same from text; without examples if these leave no room for an answer."""
+    examples = policy.few_shot.of(family, text)
     ids = encode_prompt(policy, text, tagged=tagged, system=system, examples=examples)
     if examples and len(ids) >= policy.max_positions:
         return encode_prompt(policy, text, tagged=tagged, system=system)
@@ -47,7 +47,7 @@ def ids_of_text(
 
 
 def encode_prompt(
-    policy: Reader,
+    policy: PromptTokenizer,
     question: str,
     *,
     tagged: bool = False,
@@ -56,10 +56,10 @@ def encode_prompt(
 ) -> list[int]:
     """Return the prompt's token ids, never empty.
 
-    `tagged` asks for the answer between ``<answer>`` tags, for families that are scored so, and
-    `system` is the family's own system turn. The embedded model ignores both, and `examples` too.
+    `tagged` asks for the answer between ``<answer>`` tags, for families that are scored that way;
+    `system` is the family's system message. The embedded model ignores both, and `examples`.
     """
-    form = _Form(tagged=tagged, system=system)
+    form = _PromptOptions(tagged=tagged, system=system)
     tokenizer = policy.tokenizer
     match policy.prompt_format:
         case PromptFormat.TINY:
@@ -73,55 +73,55 @@ def encode_prompt(
 
 
 def encode_completion(policy: Policy, text: str, finish_reason: FinishReason) -> list[int]:
-    """Token ids of another node's completion; may be empty for empty text that was cut.
+    """Return the token ids of an external completion; may be empty for truncated empty text.
 
-    The end token is appended exactly when the generator's policy emitted one: it is trained
-    like any other token, and a cut completion must not teach the policy to stop there.
+    The end token is appended exactly if the other policy generated one: it is trained on like any
+    token, and a truncated completion must not teach the policy to stop there.
     """
     ids = encode_text(policy, text)
     return [*ids, policy.eos_id] if finish_reason is FinishReason.STOP else ids
 
 
-def encode_text(policy: Reader, text: str) -> list[int]:
-    """Token ids of untrusted text, with no special token among them.
+def encode_text(policy: PromptTokenizer, text: str) -> list[int]:
+    """Return the token ids of untrusted text, without special tokens.
 
-    Names of special tokens in the text are encoded as the characters they are: else a
-    peer could write an end token, or a turn of the chat, into the middle of an answer.
+    Names of special tokens are encoded as ordinary characters; otherwise a peer could write an end
+    token, or a chat turn, into the middle of an answer.
     """
     return list(_encoded(policy.tokenizer, text))
 
 
-# What is asked is trained on in the same round. Some two rounds' texts: a guess.
+# A question is encoded twice, to generate and to train. About two rounds of texts: a guess.
 @lru_cache(maxsize=256)
 def _encoded(tokenizer: Any, text: str) -> tuple[int, ...]:
     return tuple(tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
 
 
-def turn_ids(policy: Reader, observation: str) -> list[int]:
-    """Token ids between a message of the policy and its next one: what the environment said.
+def observation_ids(policy: PromptTokenizer, observation: str) -> list[int]:
+    """Return the token ids between two messages of the policy: the environment's observation.
 
-    As the model's template writes it, in the rendering of a conversation of stand-ins. Nothing that
-    was sampled is rendered again, so a template that rewrites history (Qwen3's takes thinking out)
-    changes nothing here. The end token of the message before is not among them: it was sampled.
+    Cut out of the model's template, rendered with placeholders. Sampled tokens are never rendered
+    again, so a template that rewrites history (Qwen3 removes thinking) changes nothing here. The
+    end token of the message before is not included, since it was sampled.
     """
     if policy.prompt_format is PromptFormat.TINY:
         end = policy.tokenizer.convert_tokens_to_ids(ANSWER_TOKEN)
         return [*encode_text(policy, observation), end]
-    place, placed, texts = _placed(observation, [Example(question="", answer="")])
-    form = _Form(tagged=False, system="")
+    place, placed, texts = _make_placeholders(observation, [Example(question="", answer="")])
+    form = _PromptOptions(tagged=False, system="")
     if policy.prompt_format is PromptFormat.PLAIN:
         text = plain_prompt(place, **form, examples=placed)
     else:
         text = str(_renderer(policy)(messages_for(place, **form, examples=placed), tokenize=False))
-    parts = _parts(text, texts)
-    ids = _ids_of_parts(policy, parts[parts.index(placed[0].answer) + 1 :], texts)
+    parts = _split_at_placeholders(text, texts)
+    ids = _encode_parts(policy, parts[parts.index(placed[0].answer) + 1 :], texts)
     return ids[1:] if ids and ids[0] in policy.eos_ids else ids
 
 
 def decode_completion(policy: Policy, ids: Sequence[int]) -> str:
-    """The text of a sampled completion, without the end token that closes it.
+    """Return the text of a sampled completion, without its final end token.
 
-    Other special tokens stay visible in the text: what a verifier scores is what was sampled.
+    Other special tokens stay visible: a verifier scores exactly what was sampled.
     """
     body = list(ids[:-1] if ids and ids[-1] in policy.eos_ids else ids)
     return str(
@@ -129,95 +129,103 @@ def decode_completion(policy: Policy, ids: Sequence[int]) -> str:
     )
 
 
-class _Form(TypedDict):
-    """Form of a family's prompt, beside its question and examples."""
+class _PromptOptions(TypedDict):
+    """Options of a family's prompt, apart from question and examples."""
 
     tagged: bool
     system: str
 
 
 def _plain_ids(
-    policy: Reader, question: str, form: _Form, examples: Sequence[Example]
+    policy: PromptTokenizer, question: str, form: _PromptOptions, examples: Sequence[Example]
 ) -> list[int]:
     tokenizer = policy.tokenizer
-    if not _any_names_special(policy, question, examples):
+    if not _any_contains_special(policy, question, examples):
         text = plain_prompt(question, **form, examples=examples)
-        return _open(policy, tokenizer(text)["input_ids"])
-    place, placed, texts = _placed(question, examples)
-    first, *others = _parts(plain_prompt(place, **form, examples=placed), texts)
-    ids = _open(policy, tokenizer(first)["input_ids"])
-    return [*ids, *_ids_of_parts(policy, others, texts)]
+        return _strip_end_tokens(policy, tokenizer(text)["input_ids"])
+    place, placed, texts = _make_placeholders(question, examples)
+    first, *others = _split_at_placeholders(plain_prompt(place, **form, examples=placed), texts)
+    ids = _strip_end_tokens(policy, tokenizer(first)["input_ids"])
+    return [*ids, *_encode_parts(policy, others, texts)]
 
 
-def _open(policy: Reader, ids: Sequence[int]) -> list[int]:
-    """Return a prompt's tokens without an end: some tokenizers close every text."""
+def _strip_end_tokens(policy: PromptTokenizer, ids: Sequence[int]) -> list[int]:
+    """Return a prompt's tokens without end tokens, which some tokenizers append to any text."""
     kept = list(ids)
     while kept and kept[-1] in policy.eos_ids:
         kept.pop()
     return kept
 
 
-def _chat_ids(policy: Reader, question: str, form: _Form, examples: Sequence[Example]) -> list[int]:
+def _chat_ids(
+    policy: PromptTokenizer, question: str, form: _PromptOptions, examples: Sequence[Example]
+) -> list[int]:
     try:
-        return _apply(policy, question, form, examples)
+        return _render_chat(policy, question, form, examples)
     except TemplateError:
         before = instruction(**form)
         if not before:
             raise
-        # Some templates (Gemma's) refuse a system turn.
-        bare = _Form(tagged=False, system="")
-        return _apply(policy, question, bare, examples, before=f"{before}\n\n")
+        # Some templates (Gemma's) reject a system message.
+        bare = _PromptOptions(tagged=False, system="")
+        return _render_chat(policy, question, bare, examples, before=f"{before}\n\n")
 
 
-def _apply(
-    policy: Reader, question: str, form: _Form, examples: Sequence[Example], before: str = ""
+def _render_chat(
+    policy: PromptTokenizer,
+    question: str,
+    form: _PromptOptions,
+    examples: Sequence[Example],
+    before: str = "",
 ) -> list[int]:
     render = _renderer(policy)
 
-    def turns(asked: str, shown: Sequence[Example]) -> list[dict[str, str]]:
-        first, *others = messages_for(asked, **form, examples=shown)
+    def turns(question: str, shown: Sequence[Example]) -> list[dict[str, str]]:
+        first, *others = messages_for(question, **form, examples=shown)
         return [{**first, "content": before + first["content"]}, *others]
 
-    if not _any_names_special(policy, question, examples):
+    if not _any_contains_special(policy, question, examples):
         return list(render(turns(question, examples), tokenize=True, return_dict=False))
-    # The template's own turns are tokens, what the question calls so is text.
-    place, placed, texts = _placed(question, examples)
+    # The template's own turns become tokens; special names inside the question stay text.
+    place, placed, texts = _make_placeholders(question, examples)
     text = str(render(turns(place, placed), tokenize=False))
-    return _ids_of_parts(policy, _parts(text, texts), texts)
+    return _encode_parts(policy, _split_at_placeholders(text, texts), texts)
 
 
-def _renderer(policy: Reader) -> Callable[..., Any]:
-    # Templates that think unless told not to (Qwen3's) would fill every answer with it; others
-    # do not look at the word.
+def _renderer(policy: PromptTokenizer) -> Callable[..., Any]:
+    # Without this flag, templates such as Qwen3's would fill every answer with thinking; other
+    # templates ignore it.
     return partial(
         policy.tokenizer.apply_chat_template, add_generation_prompt=True, enable_thinking=False
     )
 
 
-def _placed(
+def _make_placeholders(
     question: str, examples: Sequence[Example]
 ) -> tuple[str, list[Example], dict[str, str]]:
-    """Stand-ins for a question and its examples, and the text that each stands for."""
-    texts = {_PLACE: question}
+    """Return placeholders for a question and its examples, and the text of each."""
+    texts = {_PLACEHOLDER: question}
     for number, one in enumerate(examples):
-        texts[f"{_PLACE}-q{number}-"] = one.question
-        texts[f"{_PLACE}-a{number}-"] = one.answer
+        texts[f"{_PLACEHOLDER}-q{number}-"] = one.question
+        texts[f"{_PLACEHOLDER}-a{number}-"] = one.answer
     names = list(texts)[1:]
     placed = [
-        Example(question=asked, answer=answer)
-        for asked, answer in zip(names[::2], names[1::2], strict=True)
+        Example(question=name, answer=answer)
+        for name, answer in zip(names[::2], names[1::2], strict=True)
     ]
-    return _PLACE, placed, texts
+    return _PLACEHOLDER, placed, texts
 
 
-def _parts(form: str, texts: Mapping[str, str]) -> list[str]:
-    """A form cut at its stand-ins, which are parts themselves; begins with what is none."""
-    # The question's own name begins the others.
+def _split_at_placeholders(form: str, texts: Mapping[str, str]) -> list[str]:
+    """Split rendered text at its placeholders, which become parts of their own."""
+    # Longest first: the question's placeholder is a prefix of the others.
     places = "|".join(map(re.escape, sorted(texts, key=len, reverse=True)))
     return re.split(f"({places})", form)
 
 
-def _ids_of_parts(policy: Reader, parts: Sequence[str], texts: Mapping[str, str]) -> list[int]:
+def _encode_parts(
+    policy: PromptTokenizer, parts: Sequence[str], texts: Mapping[str, str]
+) -> list[int]:
     ids: list[int] = []
     for part in parts:
         if part in texts:
@@ -227,22 +235,24 @@ def _ids_of_parts(policy: Reader, parts: Sequence[str], texts: Mapping[str, str]
     return ids
 
 
-def _any_names_special(policy: Reader, question: str, examples: Sequence[Example]) -> bool:
+def _any_contains_special(
+    policy: PromptTokenizer, question: str, examples: Sequence[Example]
+) -> bool:
     texts = [question, *(text for one in examples for text in (one.question, one.answer))]
-    return any(_names_special(policy, text) for text in texts)
+    return any(_contains_special(policy, text) for text in texts)
 
 
-def _names_special(policy: Reader, text: str) -> bool:
-    """Return whether a text has the name of a special token in it."""
+def _contains_special(policy: PromptTokenizer, text: str) -> bool:
+    """Return whether a text contains the name of a special token."""
     as_tokens = policy.tokenizer(text, add_special_tokens=False)["input_ids"]
     return list(as_tokens) != encode_text(policy, text)
 
 
 def reencode(policy: Policy, group: OwnGroup) -> OwnGroup | None:
-    """Another program's answers with the policy's own token ids, to train on.
+    """Return another program's answers with the policy's token ids, to train on.
 
-    Its log-probabilities belong to its own tokens and are dropped. None when fewer than two
-    answers have any token.
+    Their log-probabilities belong to other tokens and are dropped. None if fewer than two answers
+    have any token.
     """
     answers = [
         replace(answer, ids=tuple(ids), logprobs=())

@@ -1,8 +1,7 @@
 """The reference of the KL term: the policy that training started from, frozen.
 
-It costs one more copy of the weights in memory, unless adapters are trained: then it is the same
-model without them. And one more forward pass over what is trained on; no gradients, no optimiser
-state.
+It costs one more copy of the weights, or nothing with adapters: then it is the same model without
+them. It also costs one more forward pass over the training rows; no gradients, no optimiser state.
 """
 
 from __future__ import annotations
@@ -19,32 +18,32 @@ from shoal_settings.schema import Settings
 
 
 def load_reference(settings: Settings, policy: Policy, *, seed: int) -> Policy | None:
-    """Return the policy that training starts from, frozen; None when no KL term asks.
+    """Return the policy that training starts from, frozen; None without a KL term.
 
-    That of a policy with adapters is its own model without them. Any other is loaded once more,
-    after a restart too: it is the settings' model, not the checkpoint's. Raises ModelError.
+    With adapters it is the same model without them. Otherwise it is loaded again, also after a
+    restart, from the settings' model instead of the checkpoint. Raises ModelError.
     """
     if settings.kl_beta == 0:
         return None
     if policy.adapter is not None:
         return dataclasses.replace(policy, adapter=None)
-    # Loading seeds torch's global generator, whose state is the run's.
+    # Loading seeds torch's global generator, whose state belongs to the run.
     with torch.random.fork_rng(devices=[]):
         return freeze(fresh_policy(settings, seed=seed))
 
 
 def freeze(policy: Policy) -> Policy:
-    """Make a policy that is only looked at: no weight of it takes a gradient. In place."""
+    """Freeze a policy's weights in place; return it."""
     for weight in policy.model.parameters():
         weight.requires_grad_(False)
     return policy
 
 
 def check_reference(policy: Policy, reference: Policy) -> None:
-    """Raise ValueError unless both read the same token ids and the reference is a model apart."""
+    """Raise ValueError unless both use the same token ids and the reference is separate."""
     if reference.tokenizer_digest != policy.tokenizer_digest:
-        raise ValueError("the reference policy has another tokenizer")
-    if _is_base(policy, reference):
+        raise ValueError("the reference policy has a different tokenizer")
+    if _is_adapter_base(policy, reference):
         return
     if reference.model is policy.model:
         raise ValueError("the reference policy is the one in training")
@@ -52,11 +51,13 @@ def check_reference(policy: Policy, reference: Policy) -> None:
         raise ValueError("the reference policy is not frozen")
 
 
-def base_alone(policy: Policy, reference: Policy) -> AbstractContextManager[Any]:
-    """Return a context in which the policy's adapters are disabled, which gives the reference."""
-    return policy.adapter.disable_adapter() if _is_base(policy, reference) else nullcontext()
+def adapters_disabled(policy: Policy, reference: Policy) -> AbstractContextManager[Any]:
+    """Return a context without the policy's adapters, in which the policy is the reference."""
+    return (
+        policy.adapter.disable_adapter() if _is_adapter_base(policy, reference) else nullcontext()
+    )
 
 
-def _is_base(policy: Policy, reference: Policy) -> bool:
+def _is_adapter_base(policy: Policy, reference: Policy) -> bool:
     shared = reference.model is policy.model
     return shared and policy.adapter is not None and reference.adapter is None

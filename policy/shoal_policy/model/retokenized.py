@@ -1,9 +1,10 @@
-"""Reads another node's completion in own tokens, to train on it as its own (section 3.2).
+"""Re-encodes external completions with the own tokenizer, to train on them (section 3.2).
 
-    text ─▶ one opening tag? ─▶ own token ids ─▶ fit the room? ─▶ the same text again? ─▶ reading
+    text ─▶ one opening tag? ─▶ own token ids ─▶ within the limit? ─▶ decodes to the same text? ─▶
+    ok
 
-What the verifier rewarded is the text. Only ids that are exactly that text, whole, may be trained
-on with that reward: a completion that has to be cut, or that the tokenizer changes, has no reading.
+The verifier rewarded the text. Only ids that decode to exactly that text, whole, may be trained on
+with its reward: a completion that is too long, or that the tokenizer changes, is rejected.
 """
 
 from __future__ import annotations
@@ -12,7 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.prompting import decode_completion, encode_completion, encode_text, turn_ids
+from shoal_policy.model.prompting import (
+    decode_completion,
+    encode_completion,
+    encode_text,
+    observation_ids,
+)
 from shoal_tasks.answers import opens_twice, unscored_spans
 from shoal_tasks.read_parts import Span
 from shoal_tasks.turns import split_messages
@@ -22,33 +28,33 @@ from shoal_wire.types import Completion, FinishReason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retokenized:
-    """A completion of another node in own tokens."""
+    """An external completion in own tokens."""
 
     ids: tuple[int, ...]
-    """Token ids, with the end token where the completion ended by itself."""
-    unread: tuple[bool, ...] | None
-    """Tokens with a part that the verifier does not read, of a game those of `said`; None where it
-    reads all."""
-    said: tuple[int, ...] | None = None
-    """Places of what the other node's policy said in a game; None where it said all."""
+    """Token ids, with the end token if the completion stopped by itself."""
+    unscored_mask: tuple[bool, ...] | None
+    """Mask of the tokens that the verifier ignores at least in part (in a game, one value for each
+    of `completion_positions`); None if it scores all."""
+    completion_positions: tuple[int, ...] | None = None
+    """Positions of the other policy's tokens in a game; None if it generated all."""
 
 
 def retokenize(
-    policy: Policy, completion: Completion, tagged: bool, room: int, *, is_code: bool = False
+    policy: Policy, completion: Completion, tagged: bool, max_tokens: int, *, is_code: bool = False
 ) -> Retokenized | None:
-    """Return a completion as this policy reads it; None where that is not the same text whole.
+    """Return a completion in own tokens; None if that is not exactly the same text.
 
-    `room` is how many tokens an own answer can have, with its end token. A tagged completion that
-    begins more than one answer has no reading: its verifier takes the last, and what stands in the
-    others would be learnt. Nor has one with several blocks of code, where the answer `is_code`.
+    `max_tokens` is the limit of an own answer, end token included. Also None for a tagged
+    completion with more than one answer, since its verifier reads the last and the others would be
+    trained on, and for several code blocks if the answer `is_code`.
     """
     text, finish = completion.text, completion.finish_reason
     if tagged and opens_twice(text):
         return None
     ids = encode_completion(policy, text, finish)
     body = ids[:-1] if finish is FinishReason.STOP else ids
-    # No own answer goes on behind an end token.
-    if len(ids) > room or not policy.eos_ids.isdisjoint(body):
+    # No own answer continues after an end token.
+    if len(ids) > max_tokens or not policy.eos_ids.isdisjoint(body):
         return None
     if decode_completion(policy, body) != text:
         return None
@@ -58,55 +64,59 @@ def retokenize(
         if around is None:
             return None
         spans = (*spans, *around)
-    unread = _tokens_in(policy, text, spans) if spans else None
-    if unread is not None and finish is FinishReason.STOP:
-        unread = (*unread, False)
-    return Retokenized(ids=tuple(ids), unread=unread)
+    unscored_mask = _tokens_in(policy, text, spans) if spans else None
+    if unscored_mask is not None and finish is FinishReason.STOP:
+        unscored_mask = (*unscored_mask, False)
+    return Retokenized(ids=tuple(ids), unscored_mask=unscored_mask)
 
 
-def game_reading(
+def retokenize_game(
     policy: Policy,
     completion: Completion,
     observations: Sequence[str],
-    room: int,
+    max_tokens: int,
     parts: Sequence[Span] | None = None,
 ) -> Retokenized | None:
-    """Return a game as this policy reads it; None where its messages are not the same text whole.
+    """Return a game in own tokens; None if its messages are not exactly the same text.
 
-    `observations` is what the environment answered to each message, by this node's own replay, and
-    `room` how many tokens an own message can have, with its end token. A message that the game went
-    on after has one; the last has one where the game ended by it. `parts` is what of each message
-    the environment reads (`read_parts`); None where it reads all.
+    `observations` are the environment's replies in this node's own replay. `max_tokens` is the
+    limit of one own message, end token included: each message ends with one, the last only if it
+    ended the game. `parts` are the spans of each message that the environment reads (`read_parts`);
+    None if it reads all.
     """
     messages = split_messages(completion.text)
     if len(observations) < len(messages) - 1:
         return None
     ids: list[int] = []
-    said: list[int] = []
-    unread: list[bool] = []
+    completion_positions: list[int] = []
+    unscored_mask: list[bool] = []
     for number, message in enumerate(messages):
         is_last = number == len(messages) - 1
         finish = completion.finish_reason if is_last else FinishReason.STOP
         read = retokenize(
-            policy, replace(completion, text=message, finish_reason=finish), False, room
+            policy, replace(completion, text=message, finish_reason=finish), False, max_tokens
         )
         if read is None or not read.ids:
             return None
-        said += range(len(ids), len(ids) + len(read.ids))
+        completion_positions += range(len(ids), len(ids) + len(read.ids))
         ids += read.ids
         if parts is not None:
             start, end = parts[number]
             around = _tokens_in(policy, message, ((0, start), (end, len(message))))
-            unread += [*around, *(False for _ in read.ids[len(around) :])]
+            unscored_mask += [*around, *(False for _ in read.ids[len(around) :])]
         if not is_last:
-            ids += turn_ids(policy, observations[number])
-    return Retokenized(ids=tuple(ids), unread=tuple(unread) if parts else None, said=tuple(said))
+            ids += observation_ids(policy, observations[number])
+    return Retokenized(
+        ids=tuple(ids),
+        unscored_mask=tuple(unscored_mask) if parts else None,
+        completion_positions=tuple(completion_positions),
+    )
 
 
 def _tokens_in(policy: Policy, text: str, spans: tuple[tuple[int, int], ...]) -> tuple[bool, ...]:
-    """Return which tokens of a text have a character in one of these ranges.
+    """Return a mask of the tokens that overlap one of these character spans.
 
-    A tokenizer that does not say which characters a token has makes all of them such tokens.
+    All tokens do if the tokenizer cannot map tokens to characters.
     """
     if not policy.tokenizer.is_fast:
         return (True,) * len(encode_text(policy, text))

@@ -1,10 +1,10 @@
-"""Policies of one process that hold the same frozen weights once: each has adapters of its own.
+"""Policies of one process that share frozen base weights; each has its own adapters.
 
     load_policy ──once──▶ weights ◀── model of node 1 + adapters 1
                              ▲────── model of node 2 + adapters 2 …
 
-A copy has modules of its own and the very tensors of the original, so N nodes with LoRA cost the
-model once and N times their adapters. All weights of a model that is trained whole are its own.
+A copy has its own modules and the original's tensors, so N nodes with LoRA cost the model once and
+N adapters. A model that is trained as a whole shares nothing.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from shoal_policy.model.lora import add_adapter
 from shoal_settings.schema import Settings
 
 
-class Bases:
-    """The frozen weights of this process, by what they were loaded as."""
+class BaseModelCache:
+    """The frozen base weights of this process, by the settings they were loaded with."""
 
     def __init__(self) -> None:
         self._loaded: dict[tuple[str, ...], Policy] = {}
 
     def fresh_policy(self, settings: Settings, *, seed: int) -> Policy:
-        """Make what `from_settings.fresh_policy` makes, with the frozen weights shared.
+        """Return the same as `from_settings.fresh_policy`, with frozen weights shared.
 
-        Equal in every figure to a policy that was loaded apart. Raises ModelError.
+        Numerically equal to a policy loaded separately. Raises ModelError.
         """
         if not settings.lora_rank:
             return fresh_policy(settings, seed=seed)
@@ -45,11 +45,11 @@ class Bases:
             )
         base = self._loaded[key]
         torch.manual_seed(seed)
-        policy = replace(base, model=_with_same_weights(base.model))
+        policy = replace(base, model=_share_weights(base.model))
         return add_adapter(policy, settings.lora_rank, seed=seed)
 
 
-def _with_same_weights(model: Any) -> Any:
-    """Return a model with the same modules that shares its weights instead of copying them."""
+def _share_weights(model: Any) -> Any:
+    """Return a copy of a model's modules that shares its weights."""
     same = {id(one): one for one in chain(model.parameters(), model.buffers())}
     return copy.deepcopy(model, same)

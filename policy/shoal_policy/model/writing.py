@@ -1,4 +1,4 @@
-"""Writing models with libraries that each fail in a way of their own."""
+"""Uniform errors for the libraries that write models."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from safetensors import SafetensorError
 
 @contextlib.contextmanager
 def failures_as_os_errors() -> Iterator[None]:
-    """Around what writes a model's folder: whatever a library raises for a failed write is OSError.
+    """Within, any error of a failed write becomes OSError.
 
-    torch reports one as RuntimeError, safetensors as its own error, tokenizers as a bare Exception.
+    torch raises RuntimeError, safetensors its own error, tokenizers a bare Exception.
     """
     try:
         yield

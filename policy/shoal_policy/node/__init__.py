@@ -1,1 +1,1 @@
-"""The trainer's side of the node's socket. No tensors."""
+"""The trainer's end of the node's socket. No tensors."""

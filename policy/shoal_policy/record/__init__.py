@@ -1,1 +1,1 @@
-"""The record of a run: progress, metrics, status, and what was set aside. No tensors."""
+"""The record of a run: progress, metrics, status and earlier runs. No tensors."""

@@ -1,4 +1,4 @@
-"""Tells a person how rounds go, a line every few seconds. Programs hear `MetricsFile`."""
+"""Prints progress for people, a line every few seconds. Programs read `MetricsFile`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from shoal_settings.schema import Settings
 
 log = logging.getLogger(__name__)
 
-SAY_EVERY_SECONDS = 2.0  # a log stays readable; a guess
-SPARE = ("start", "pace", "external reward", "share")
-"""Parts that a line goes without, one after the other, until it fits the terminal."""
-PHASE_EVERY_SECONDS = 10.0  # a guess: nobody waits longer for a word, and a log stays short
+ROUND_INTERVAL_S = 2.0  # keeps a log readable; a guess
+OPTIONAL_PARTS = ("start", "pace", "external reward", "share")
+"""Parts that are omitted one after the other until a line fits the terminal."""
+PHASE_INTERVAL_S = 10.0  # a guess: a person sees progress, and a log stays short
 
 
 class ConsoleLogger:
-    """Called after every round."""
+    """Prints a line after a round. Called after every round."""
 
     def __init__(
         self,
@@ -39,70 +39,70 @@ class ConsoleLogger:
         clock: Callable[[], float] = time.monotonic,
         peers: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """`peers` returns how many peers its node has, None where that is not known."""
+        """`peers` returns the node's number of peers, None if unknown."""
         self._settings = settings
         self._console = console or Terminal(file=sys.stdout, soft_wrap=True)
         self._clock = clock
         self._peers = peers
-        self._next = self._next_kept = float("-inf")
+        self._next = self._next_logged = float("-inf")
         self._pace: deque[tuple[int, float]] = deque(maxlen=WINDOW)
         """Tokens and seconds of the latest rounds."""
         self._groups: deque[tuple[int, int]] = deque(maxlen=WINDOW)
         """External and all groups of the latest rounds."""
         self._next_phase = float("-inf")
-        self._has_played = False
+        self._has_run = False
 
     def __call__(self, record: RoundRecord, progress: RunCounters) -> None:
-        """Tell of a round, if it is time to."""
-        self._has_played = True
+        """Print a line about a round if the last one is old enough."""
+        self._has_run = True
         if self._settings.json_output:
             return
         self._pace.append((record.tokens_generated + record.num_tokens, record.seconds))
         self._groups.append((record.groups_external, record.groups_external + record.groups_local))
         is_last = record.round == self._settings.rounds
-        if self._clock() >= self._next_kept or is_last:
-            # The trainer's log, which is there when the terminal is not.
-            self._next_kept = self._clock() + MINUTE_S
+        if self._clock() >= self._next_logged or is_last:
+            # The trainer's log file remains when the terminal is gone.
+            self._next_logged = self._clock() + MINUTE_S
             log.info("%s", self._line(record, progress), extra=IN_FILE_ALONE)
         if self._clock() < self._next and not is_last:
             return
-        self._next = self._clock() + SAY_EVERY_SECONDS
+        self._next = self._clock() + ROUND_INTERVAL_S
         self._console.print(self._line(record, progress))
 
-    def hear(self, doing: PhaseProgress) -> None:
-        """Tell of a phase that takes long, if it is time to."""
-        seconds = doing.progress.elapsed_s or 0.0
-        if self._settings.json_output or seconds < PHASE_EVERY_SECONDS:
+    def on_phase(self, phase: PhaseProgress) -> None:
+        """Print a line about a long phase if the last one is old enough."""
+        seconds = phase.progress.elapsed_s or 0.0
+        if self._settings.json_output or seconds < PHASE_INTERVAL_S:
             return
         if self._clock() < self._next_phase:
             return
-        self._next_phase = self._clock() + PHASE_EVERY_SECONDS
-        self._console.print(Text(str(doing)))
+        self._next_phase = self._clock() + PHASE_INTERVAL_S
+        self._console.print(Text(str(phase)))
 
-    def say_if_all_was_played(self) -> None:
-        """Say why nothing was told, where an earlier run has played all rounds that are wanted."""
+    def log_if_complete(self) -> None:
+        """Print a hint if an earlier run completed all requested rounds."""
         rounds = self._settings.rounds
-        if rounds and not self._has_played and not self._settings.json_output:
-            self._console.print(f"{rounds} rounds are done: --rounds {2 * rounds} goes on")
+        if rounds and not self._has_run and not self._settings.json_output:
+            self._console.print(f"{rounds} rounds are done: continue with --rounds {2 * rounds}")
 
     def _line(self, record: RoundRecord, progress: RunCounters) -> Text:
-        """Return the line of a round, no wider than the terminal: one that wraps breaks words."""
+        """Return a round's line, truncated to the terminal's width."""
         parts = list(self._parts(record, progress))
         line = Text.assemble(*(part for _, part in parts))
         if not self._console.is_terminal:
             return line
-        room = max(20, self._console.width - 1)
-        for spared in SPARE:
-            if line.cell_len > room:
-                parts = [(name, part) for name, part in parts if name != spared]
+        width = max(20, self._console.width - 1)
+        for optional in OPTIONAL_PARTS:
+            if line.cell_len > width:
+                parts = [(name, part) for name, part in parts if name != optional]
                 line = Text.assemble(*(part for _, part in parts))
-        line.truncate(room, overflow="ellipsis")
+        line.truncate(width, overflow="ellipsis")
         return line
 
     def _parts(
         self, record: RoundRecord, progress: RunCounters
     ) -> Iterator[tuple[str, str | tuple[str, str]]]:
-        """Yield the parts of a line, each with its name in `SPARE` where it has one."""
+        """Yield the parts of a line, each with its name in `OPTIONAL_PARTS` or an empty one."""
         total = f"/{self._settings.rounds}" if self._settings.rounds else ""
         yield "", "round "
         yield "", (f"{record.round}{total}", "bold")
@@ -128,7 +128,7 @@ def _show(value: float | None) -> str:
 
 
 def num_peers(client: NodeClient | None) -> int | None:
-    """Return how many peers the client's node has; None while no node answers."""
+    """Return the number of peers of the client's node; None if it does not answer."""
     try:
         return None if client is None else int(client.inspect("status")["peers"])
     except (NodeUnavailable, NodeRefused, ValueError, KeyError, TypeError):

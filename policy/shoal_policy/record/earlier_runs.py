@@ -1,10 +1,10 @@
-"""`--no-resume`, `--new-run`: an earlier run is set aside, and no later start takes it up again.
+"""`--no-resume`, `--new-run`: an earlier run is archived, and no later start resumes it.
 
     checkpoints/, metrics.jsonl, …  ── rename ──▶  earlier-1/, earlier-2/, …
     next-run/checkpoints/           ── rename ──▶  checkpoints/                  with --new-run
 
-A node starts a crashed trainer again with the flags of the first start. `--no-resume` among them
-means the node's run, not each of its trainers: the first to start over leaves the run's name.
+A node restarts a crashed trainer with the flags of its first start. `--no-resume` applies to the
+node's run, not to each of its trainers: the first one to start over records the run's name.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from shoal_base.node_folders import METRICS_FILE
 
 MARK_FILE = "started-over"
 STATE_FILE = "generator.json"
-"""File in which a generate-only node counts its rounds."""
+"""Round counter of a generate-only node."""
 TENSORBOARD_FOLDER = "tensorboard"
 
 _NEXT_RUN = "next-run"
-"""Folder in which a new run's first checkpoint waits until the earlier run is out of the way."""
+"""Folder of a new run's first checkpoint until the earlier run is archived."""
 _CHECKPOINTS = "checkpoints"
-_LEFT_BY_A_RUN = (
+_RUN_FILES = (
     METRICS_FILE,
     f"{METRICS_FILE}.old",
     TENSORBOARD_FOLDER,
@@ -34,16 +34,16 @@ _LEFT_BY_A_RUN = (
 
 
 class StartOverError(Exception):
-    """An earlier run cannot be set aside. One line."""
+    """An earlier run cannot be archived. One line."""
 
 
-def set_aside(data_dir: Path) -> Path | None:
-    """Move what an earlier run left into a folder of its own; return it, None if nothing was there.
+def archive_run(data_dir: Path) -> Path | None:
+    """Move the files of an earlier run to a folder of their own; return it, None if there are none.
 
-    Nothing is deleted. A kill in between leaves the rest for the next start over.
+    Nothing is deleted. After a kill the next start over moves the rest.
     Raises StartOverError.
     """
-    found = [data_dir / name for name in _LEFT_BY_A_RUN if (data_dir / name).exists()]
+    found = [data_dir / name for name in _RUN_FILES if (data_dir / name).exists()]
     if not found:
         return None
     target = data_dir / f"earlier-{max(_numbers(data_dir), default=0) + 1}"
@@ -59,26 +59,26 @@ def set_aside(data_dir: Path) -> Path | None:
 
 
 def replace_run(data_dir: Path, write: Callable[[Path], object]) -> Path | None:
-    """Set an earlier run aside for one whose first checkpoint `write` writes into a folder.
+    """Archive an earlier run and start one whose first checkpoint `write` writes into a folder.
 
-    Returns where the earlier one is. A kill leaves either run, whole. Raises StartOverError, and
-    what `write` does: nothing has been touched then.
+    Returns the archive. After a kill either run is there, complete. Raises StartOverError, and what
+    `write` raises, in which case nothing was changed.
     """
     waiting = data_dir / _NEXT_RUN
-    drop_waiting(data_dir)
+    discard_next_run(data_dir)
     write(waiting)
-    aside = set_aside(data_dir)
-    finish_replacing(data_dir)
+    aside = archive_run(data_dir)
+    finish_replacement(data_dir)
     return aside
 
 
-def drop_waiting(data_dir: Path) -> None:
-    """Drop a new run's first checkpoint that a kill left waiting: another run begins."""
+def discard_next_run(data_dir: Path) -> None:
+    """Discard a new run's first checkpoint that a kill left behind."""
     shutil.rmtree(data_dir / _NEXT_RUN, ignore_errors=True)
 
 
-def finish_replacing(data_dir: Path) -> None:
-    """Put a new run's first checkpoint in its place, also after a kill. Raises StartOverError."""
+def finish_replacement(data_dir: Path) -> None:
+    """Move a new run's first checkpoint into place, also after a kill. Raises StartOverError."""
     waiting, place = data_dir / _NEXT_RUN / _CHECKPOINTS, data_dir / _CHECKPOINTS
     if place.exists() or not waiting.is_dir():
         return
@@ -90,20 +90,20 @@ def finish_replacing(data_dir: Path) -> None:
 
 
 def num_earlier_runs(data_dir: Path) -> int:
-    """Return how often a run was set aside here."""
+    """Return how many runs were archived here."""
     return len(_numbers(data_dir))
 
 
 def has_started_over(data_dir: Path, run: str) -> bool:
-    """Return whether a trainer of the node's run `run` started over already."""
+    """Return whether a trainer of the node's run `run` has already started over."""
     try:
         return (data_dir / MARK_FILE).read_text() == run
     except OSError:
         return False
 
 
-def note_started_over(data_dir: Path, run: str) -> None:
-    """Note that the node's run `run` need not start over again. Raises StartOverError."""
+def mark_started_over(data_dir: Path, run: str) -> None:
+    """Record that the node's run `run` has started over. Raises StartOverError."""
     try:
         write_atomically(data_dir / MARK_FILE, run.encode())
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The folder of a trainer without a node: it remembers its run as a node's does. No tensors."""
+"""Records the run in the data directory of a trainer without a node. No tensors."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ log = logging.getLogger(__name__)
 
 
 def enter_folder(settings: Settings, manifest: Manifest, families: Sequence[FamilySpec]) -> None:
-    """Remember the run that resumes or begins in the folder of these settings.
+    """Record the run that resumes or begins in the data directory.
 
-    Raises RunMismatchError where the folder's run is another one, and nobody has allowed that.
+    Raises RunMismatchError if the directory's run is another one and the settings do not allow
+    that.
     """
     folder, files = settings.data_dir, settings.task_files
     memory = load_memory(folder)

@@ -1,9 +1,9 @@
-"""Judges from its latest rounds whether a training learns; findings say what to do. Pure.
+"""Raises alarms if a run does not learn, judged by its latest rounds. Pure.
 
-    RoundRecord ──▶ LearningMemory ──▶ findings: begun, standing, over
+    RoundRecord ──▶ TrainingHistory ──▶ alarms: begun, active, resolved
 
-Every finding begins at one threshold and is over at another, well away from it, so that chance
-alone neither begins it nor lets it come and go. A trainer that starts again judges anew.
+Every alarm begins at one threshold and is resolved at another, far enough apart that chance alone
+neither triggers it nor makes it flicker. A restarted trainer starts with an empty history.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from typing import Final, Literal
 
 from shoal_ipc.answers.learning import Learning, LearningFinding
 from shoal_policy.record.progress import RoundRecord
-from shoal_policy.record.rolling_window import KEPT_ROUNDS, PASSED_OVER, RollingWindow
+from shoal_policy.record.rolling_window import KEPT_ROUNDS, SKIP_REASONS, RollingWindow
 from shoal_policy.record.wrong_answer import WrongAnswer, ZeroRewardCause
 
-ROUNDS: Final = 30
-"""Least rounds that are judged together."""
-ANSWERS: Final = 500
-"""Least own answers that are judged together: of a policy that is right once in a hundred, none of
-them earns anything once in 150 times."""
-CUT_ROUNDS: Final = ROUNDS // 3
-"""Rounds for answers cut by the token limit: it shows at once, and costs every round until then."""
-CUT_ANSWERS: Final = ANSWERS // 5  # enough to tell 90 % from 75 % of them
-NOTHING: Final = (0.001, 0.004)
-"""Mean own reward below which the finding begins, and at which it ends."""
-CUT: Final = (0.9, 0.75)
-"""Share of own answers that are cut at which the finding begins, and below which it ends."""
-SAME: Final = (0.98, 0.9)
-"""Share of own groups whose rewards are all equal, at which the finding begins and ends."""
-EASY: Final = 0.98
+MIN_ROUNDS: Final = 30
+"""Minimum number of rounds in the window."""
+MIN_ANSWERS: Final = 500
+"""Minimum number of own answers in the window: if one in a hundred is right, none of 500 is right
+once in 150 times."""
+MIN_CUT_ROUNDS: Final = MIN_ROUNDS // 3
+"""Rounds for truncated answers: they show at once, and cost every round until then."""
+MIN_CUT_ANSWERS: Final = MIN_ANSWERS // 5  # enough to tell 90 % from 75 %
+NEAR_ZERO: Final = (0.001, 0.004)
+"""Mean own reward below which the alarm begins, and at which it is resolved."""
+TRUNCATED_SHARE: Final = (0.9, 0.75)
+"""Share of own answers truncated at which the alarm begins, and below which it is resolved."""
+EQUAL_SHARE: Final = (0.98, 0.9)
+"""Share of own groups with equal rewards at which the alarm begins, and below which it ends."""
+TOO_EASY: Final = 0.98
 """Own reward at which questions count as too easy."""
-FELL: Final = (0.7, 0.85)
-"""Share of the best own reward below which the finding begins, and at which it ends."""
-ERRORS: Final = 4.0
-"""Smallest fall of own reward that counts, in standard errors of as many questions: the best of a
-long course is the luckiest of it."""
-DRAWN: Final = 2 * ROUNDS
-"""Number of external groups that must be verified before they are judged: two a round."""
-USED: Final = (0.01, 0.03)
-"""Share of them trained on at which the finding begins, and above which it ends."""
+DROP: Final = (0.7, 0.85)
+"""Share of the best own reward below which the alarm begins, and at which it is resolved."""
+MIN_DROP_ERRORS: Final = 4.0
+"""Minimum drop of own reward, in standard errors for this number of questions: the best value of a
+long run is its luckiest."""
+MIN_VERIFIED: Final = 2 * MIN_ROUNDS
+"""Minimum number of verified external groups: two per round."""
+USED_SHARE: Final = (0.01, 0.03)
+"""Share of them trained on at which the alarm begins, and above which it is resolved."""
 
 
 class Check(StrEnum):
-    """The findings, in the order in which a person should read them."""
+    """The alarms, in the order in which a person should read them."""
 
     NOTHING_EARNED = "nothing-earned"
     ALL_CUT = "all-cut"
@@ -59,205 +59,216 @@ class Check(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class TrainingHistory:
-    """The memory of a course. Changes in place, round by round."""
+    """The history of a run. Changes in place, round by round."""
 
     trains: bool = True
     rounds: deque[RoundRecord] = field(default_factory=lambda: deque(maxlen=KEPT_ROUNDS))
-    lately: RollingWindow = field(default_factory=lambda: RollingWindow.of((), ROUNDS, ANSWERS))
-    """The rounds that are judged together."""
-    lately_cut: RollingWindow = field(
-        default_factory=lambda: RollingWindow.of((), CUT_ROUNDS, CUT_ANSWERS)
+    recent: RollingWindow = field(
+        default_factory=lambda: RollingWindow.of((), MIN_ROUNDS, MIN_ANSWERS)
     )
-    """Fewer rounds: those by which is judged what the token limit cuts."""
+    """The latest rounds, judged together."""
+    recent_cut: RollingWindow = field(
+        default_factory=lambda: RollingWindow.of((), MIN_CUT_ROUNDS, MIN_CUT_ANSWERS)
+    )
+    """Fewer rounds, for answers truncated at the token limit."""
     best: float = 0.0
-    """The most that the own answers earned `lately`, ever."""
+    """The highest own reward of any `recent` window."""
     best_round: int = 0
-    standing: dict[Check, int] = field(default_factory=dict)
-    """Findings, and since which round."""
+    active: dict[Check, int] = field(default_factory=dict)
+    """Active alarms, with the round in which each began."""
     wrong: WrongAnswer | None = None
     """An own answer that earned nothing."""
     wrong_round: int = 0
 
-    def after(self, record: RoundRecord) -> None:
-        """Take in a round."""
+    def add(self, record: RoundRecord) -> None:
+        """Add a round and update the alarms."""
         self.rounds.append(record)
-        lately = self.lately = RollingWindow.of(self.rounds, ROUNDS, ANSWERS)
-        self.lately_cut = RollingWindow.of(self.rounds, CUT_ROUNDS, CUT_ANSWERS)
-        if lately.enough and lately.reward > self.best:
-            self.best, self.best_round = lately.reward, record.round
+        recent = self.recent = RollingWindow.of(self.rounds, MIN_ROUNDS, MIN_ANSWERS)
+        self.recent_cut = RollingWindow.of(self.rounds, MIN_CUT_ROUNDS, MIN_CUT_ANSWERS)
+        if recent.is_full and recent.reward > self.best:
+            self.best, self.best_round = recent.reward, record.round
         for check, rule in RULES.items():
-            if not self.trains and check not in OF_GENERATING:
+            if not self.trains and check not in GENERATOR_CHECKS:
                 continue
-            judged = rule(self)
-            if check not in self.standing and judged.begins:
-                self.standing[check] = record.round
-            elif check in self.standing and judged.over:
-                del self.standing[check]
+            alarm = rule(self)
+            if check not in self.active and alarm.begins:
+                self.active[check] = record.round
+            elif check in self.active and alarm.resolved:
+                del self.active[check]
 
     @property
-    def wants_example(self) -> bool:
-        """True if an answer of the latest round that earned nothing should be shown."""
-        since = self.standing.get(Check.NOTHING_EARNED)
+    def needs_example(self) -> bool:
+        """Return whether a zero-reward answer of the latest round should be shown."""
+        since = self.active.get(Check.NOTHING_EARNED)
         if since is None:
             return False
         age = self.rounds[-1].round - self.wrong_round
-        return self.wrong is None or self.wrong_round < since or age >= ROUNDS
+        return self.wrong is None or self.wrong_round < since or age >= MIN_ROUNDS
 
-    def show(self, wrong: WrongAnswer) -> None:
-        """Take `wrong` for the answer that a finding shows."""
+    def set_example(self, wrong: WrongAnswer) -> None:
+        """Set the answer that the alarm shows."""
         self.wrong, self.wrong_round = wrong, self.rounds[-1].round
 
     def findings(self) -> tuple[LearningFinding, ...]:
-        """Return what stands, in the order in which a person should read it."""
-        standing = ((check, rule(self)) for check, rule in RULES.items() if check in self.standing)
+        """Return the active alarms, in the order in which a person should read them."""
+        active = ((check, rule(self)) for check, rule in RULES.items() if check in self.active)
         return tuple(
             LearningFinding(
                 check=check,
-                state=judged.state,
-                since_round=self.standing[check],
-                message=judged.says,
-                remedy=judged.do,
+                state=alarm.state,
+                since_round=self.active[check],
+                message=alarm.message,
+                remedy=alarm.remedy,
                 example=self.wrong.text if self.wrong and check is Check.NOTHING_EARNED else "",
             )
-            for check, judged in standing
+            for check, alarm in active
         )
 
     def view(self) -> Learning:
-        """Return the report to the node: the findings, and a summary in one line."""
-        findings, lately = self.findings(), self.lately
-        state: Literal["ok", "early", "warn", "bad"] = "ok" if lately.enough else "early"
+        """Return the report to the node: the alarms, and a summary in one line."""
+        findings, recent = self.findings(), self.recent
+        state: Literal["ok", "early", "warn", "bad"] = "ok" if recent.is_full else "early"
         if findings:
             state = "bad" if any(one.state == "bad" for one in findings) else "warn"
         return Learning(
             state=state,
-            message=self._says(findings, lately),
-            rounds=lately.rounds,
-            external_sampled=lately.drawn,
+            message=self._summarise(findings, recent),
+            rounds=recent.rounds,
+            external_sampled=recent.verified,
             findings=findings,
         )
 
-    def _says(self, findings: Sequence[LearningFinding], lately: RollingWindow) -> str:
+    def _summarise(self, findings: Sequence[LearningFinding], recent: RollingWindow) -> str:
         if findings:
             more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
             return findings[0].message + more
-        if not lately.enough:
-            return f"too early to say, after {lately.rounds} rounds"
-        if not lately.answers:
-            return "nothing wrong; it asks no questions of its own"
+        if not recent.is_full:
+            return f"too early to tell, after {recent.rounds} rounds"
+        if not recent.answers:
+            return "no problem found; it generates no own answers"
         best = f", at best {self.best:.3f} at round {self.best_round}" if self.trains else ""
-        return f"nothing wrong; own reward {lately.reward:.3f} in {lately.rounds} rounds{best}"
+        return f"no problem found; own reward {recent.reward:.3f} in {recent.rounds} rounds{best}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmState:
-    """One finding by the rounds so far: whether it begins or ends now, and its text."""
+    """One alarm for the rounds so far: whether it begins or is resolved, and its text."""
 
     begins: bool
-    over: bool
-    says: str
-    do: str
+    resolved: bool
+    message: str
+    remedy: str
     state: Literal["warn", "bad"] = "warn"
 
 
-_ABOUT_OWN: Final[Mapping[ZeroRewardCause, str]] = {
-    ZeroRewardCause.EMPTY: "the model ends before it says anything: take one that is tuned for "
+_ZERO_REWARD_REMEDIES: Final[Mapping[ZeroRewardCause, str]] = {
+    ZeroRewardCause.EMPTY: "the model ends before it writes anything: use one that is tuned for "
     "instructions, or another chat template",
-    ZeroRewardCause.CUT: "give answers more room: --max-new-tokens; a model that does not end by "
-    "itself then either is not tuned for such questions: take another (--model)",
-    ZeroRewardCause.NO_TAGS: "the model does not keep to the answer format: take one that is tuned "
-    "for instructions (--model), or a swarm whose tasks take the plain answer (--tasks easy)",
-    ZeroRewardCause.NOT_ALONE: "these tasks take nothing but the answer, and the model says more: "
-    "start or join a swarm whose answers stand between tags (--tasks paper)",
-    ZeroRewardCause.WRONG: "the tasks are too hard for this model: take a stronger one (--model), "
-    "or easier tasks (--tasks, of the node that starts the swarm)",
+    ZeroRewardCause.CUT: "allow longer answers: --max-new-tokens; a model that still does not stop "
+    "by itself is not tuned for such questions: use another (--model)",
+    ZeroRewardCause.NO_TAGS: "the model does not follow the answer format: use one that is tuned "
+    "for instructions (--model), or a swarm whose tasks accept a plain answer (--tasks easy)",
+    ZeroRewardCause.NOT_ALONE: "these tasks accept only the bare answer, and the model writes "
+    "more: start or join a swarm whose answers are tagged (--tasks paper)",
+    ZeroRewardCause.WRONG: "the tasks are too hard for this model: use a stronger one (--model), "
+    "or start a swarm with easier tasks (--tasks)",
 }
 
 
-def _nothing_earned(known: TrainingHistory) -> AlarmState:
-    lately = known.lately
-    of = f"{lately.answers} of the last {lately.rounds} rounds"
-    says = f"own answers earn next to nothing: {lately.reward:.4f}, mean of {of}"
+def _nothing_earned(history: TrainingHistory) -> AlarmState:
+    recent = history.recent
+    of = f"{recent.answers} of the last {recent.rounds} rounds"
+    message = f"own answers earn almost nothing: {recent.reward:.4f}, mean of {of}"
     return AlarmState(
-        begins=_earns_nothing(lately),
-        over=lately.reward >= NOTHING[1],
-        says=says if lately.reward else f"no own answer has earned anything, of {of}",
-        do=_ABOUT_OWN[known.wrong.why if known.wrong else ZeroRewardCause.WRONG],
+        begins=_earns_nothing(recent),
+        resolved=recent.reward >= NEAR_ZERO[1],
+        message=message if recent.reward else f"no own answer has earned anything, of {of}",
+        remedy=_ZERO_REWARD_REMEDIES[
+            history.wrong.cause if history.wrong else ZeroRewardCause.WRONG
+        ],
         state="bad",
     )
 
 
-def _earns_nothing(lately: RollingWindow) -> bool:
-    return lately.enough and lately.answers > 0 and lately.reward < NOTHING[0]
+def _earns_nothing(recent: RollingWindow) -> bool:
+    return recent.is_full and recent.answers > 0 and recent.reward < NEAR_ZERO[0]
 
 
-def _all_cut(known: TrainingHistory) -> AlarmState:
-    lately = known.lately_cut
+def _all_cut(history: TrainingHistory) -> AlarmState:
+    recent = history.recent_cut
     return AlarmState(
-        begins=lately.enough and lately.answers > 0 and lately.cut >= CUT[0],
-        over=lately.cut < CUT[1],
-        says=f"{lately.cut:.0%} of own answers are cut at the token limit",
-        do="give them more room: --max-new-tokens",
+        begins=recent.is_full
+        and recent.answers > 0
+        and recent.truncated_share >= TRUNCATED_SHARE[0],
+        resolved=recent.truncated_share < TRUNCATED_SHARE[1],
+        message=f"{recent.truncated_share:.0%} of own answers are truncated at the token limit",
+        remedy="allow longer answers: --max-new-tokens",
     )
 
 
-def _no_signal(known: TrainingHistory) -> AlarmState:
-    lately, is_easy = known.lately, known.lately.reward >= EASY
-    why = "all are right" if is_easy else "the answers to a question are all alike"
-    # Where nothing is earned, that is what to say.
-    earns = lately.reward >= NOTHING[1]
+def _no_signal(history: TrainingHistory) -> AlarmState:
+    recent, is_easy = history.recent, history.recent.reward >= TOO_EASY
+    why = "all are correct" if is_easy else "all answers to a question are equally good"
+    # Where nothing is earned, that alarm matters more.
+    earns = recent.reward >= NEAR_ZERO[1]
     return AlarmState(
-        begins=lately.enough and lately.groups > 0 and lately.same >= SAME[0] and earns,
-        over=lately.same < SAME[1] or _earns_nothing(lately),
-        says=f"own answers teach nothing: {lately.same:.0%} of {lately.groups} groups earned the "
-        f"same throughout; {why} (own reward {lately.reward:.3f})",
-        do="the tasks are too easy for this model by now: take harder ones (--tasks, "
-        "of the node that starts the swarm), or end here"
+        begins=recent.is_full
+        and recent.groups > 0
+        and recent.equal_share >= EQUAL_SHARE[0]
+        and earns,
+        resolved=recent.equal_share < EQUAL_SHARE[1] or _earns_nothing(recent),
+        message=f"own answers give no signal: {recent.equal_share:.0%} of {recent.groups} groups "
+        f"have equal rewards; {why} (own reward {recent.reward:.3f})",
+        remedy="the tasks have become too easy for this model: start a swarm with harder ones "
+        "(--tasks), or stop here"
         if is_easy
         else "more variety: a higher --temperature or more --completions; if it came with "
         "training, a lower --learning-rate, or --kl-beta",
     )
 
 
-def _reward_fell(known: TrainingHistory) -> AlarmState:
-    lately, best = known.lately, known.best
-    share = min(1.0, max(0.0, (best + lately.reward) / 2))
-    error = math.sqrt(2 * share * (1 - share) / max(1, lately.groups))
-    is_lower = lately.reward < FELL[0] * best and best - lately.reward > ERRORS * error
+def _reward_fell(history: TrainingHistory) -> AlarmState:
+    recent, best = history.recent, history.best
+    share = min(1.0, max(0.0, (best + recent.reward) / 2))
+    error = math.sqrt(2 * share * (1 - share) / max(1, recent.groups))
+    is_lower = recent.reward < DROP[0] * best and best - recent.reward > MIN_DROP_ERRORS * error
     return AlarmState(
-        begins=lately.enough and lately.groups > 0 and is_lower,
-        over=lately.reward >= FELL[1] * best,
-        says=f"own reward has fallen: {lately.reward:.3f} in {lately.rounds} rounds, "
-        f"it was {best:.3f} at round {known.best_round}",
-        do="a lower --learning-rate, or --kl-beta to hold it near its start; if it came with "
-        "others' groups: fewer of them (--external), `shoal debug scores` says whose",
+        begins=recent.is_full and recent.groups > 0 and is_lower,
+        resolved=recent.reward >= DROP[1] * best,
+        message=f"own reward has fallen: {recent.reward:.3f} in {recent.rounds} rounds, "
+        f"it was {best:.3f} at round {history.best_round}",
+        remedy="a lower --learning-rate, or --kl-beta to keep it near its start; if it came with "
+        "external groups: use fewer (--external); `shoal debug scores` shows whose",
     )
 
 
-_ABOUT_OTHERS: Final[Mapping[str, str]] = {
-    "external_no_reward": "others' answers are wrong by this node's verifier: see them with "
-    "`shoal debug rollouts`; their models are too weak for these tasks, or answer in another "
-    "format",
-    "external_all_same": "these questions have become too easy for the others: harder tasks "
-    "(--tasks, of who starts the swarm)",
-    "external_untokenizable": "their right answers are longer than --max-new-tokens, or not "
-    "the same text in this model's tokens",
-    "external_held_out": "others share questions that no training may use: see who with "
+_SKIP_REMEDIES: Final[Mapping[str, str]] = {
+    "external_no_reward": "external answers are wrong by this node's verifier: see them with "
+    "`shoal debug rollouts`; their models are too weak for these tasks, or use another format",
+    "external_all_same": "these questions have become too easy for the other nodes: start a swarm "
+    "with harder tasks (--tasks)",
+    "external_untokenizable": "correct external answers are longer than --max-new-tokens, or "
+    "change when this model's tokenizer re-encodes them",
+    "external_held_out": "other nodes share held-out questions: see whose with "
     "`shoal debug rollouts`",
-    "external_over_quota": "too few networks share what teaches: more publishers",
+    "external_over_quota": "too few networks share groups with signal: more publishers are needed",
     "external_unscored": "this node's own OpenEnv server or judge does not keep up: see the log",
 }
 
 
-def _others_passed_over(known: TrainingHistory) -> AlarmState:
-    lately, counts = known.lately, known.lately.passed_over
-    why = ", ".join(f"{n} {PASSED_OVER[name]}" for name, n in counts.items() if n)
+def _external_skipped(history: TrainingHistory) -> AlarmState:
+    recent, counts = history.recent, history.recent.skipped
+    why = ", ".join(f"{n} {SKIP_REASONS[name]}" for name, n in counts.items() if n)
     return AlarmState(
-        begins=lately.enough and lately.drawn >= DRAWN and lately.used <= USED[0] * lately.drawn,
-        # With hardly any looked at there is nothing to say of them either.
-        over=lately.drawn < DRAWN / 2 or lately.used > USED[1] * lately.drawn,
-        says=f"others' groups are passed over: of {lately.drawn} looked at in {lately.rounds} "
-        f"rounds {lately.used} were trained on{'; ' * bool(why)}{why}",
-        do=_ABOUT_OTHERS[max(counts, key=lambda name: counts[name])],
+        begins=recent.is_full
+        and recent.verified >= MIN_VERIFIED
+        and recent.trained <= USED_SHARE[0] * recent.verified,
+        # With hardly any verified there is nothing to report about them either.
+        resolved=recent.verified < MIN_VERIFIED / 2
+        or recent.trained > USED_SHARE[1] * recent.verified,
+        message=f"external groups are skipped: of {recent.verified} verified in {recent.rounds} "
+        f"rounds {recent.trained} were trained on{'; ' * bool(why)}{why}",
+        remedy=_SKIP_REMEDIES[max(counts, key=lambda name: counts[name])],
     )
 
 
@@ -266,8 +277,8 @@ RULES: Final[Mapping[Check, Callable[[TrainingHistory], AlarmState]]] = {
     Check.ALL_CUT: _all_cut,
     Check.NO_SIGNAL: _no_signal,
     Check.REWARD_FELL: _reward_fell,
-    Check.OTHERS_PASSED_OVER: _others_passed_over,
+    Check.OTHERS_PASSED_OVER: _external_skipped,
 }
-"""Every finding, in the order of `Check`."""
-OF_GENERATING: Final = frozenset({Check.NOTHING_EARNED, Check.ALL_CUT})
-"""Findings that apply to a node that only generates, too."""
+"""All alarms, in the order of `Check`."""
+GENERATOR_CHECKS: Final = frozenset({Check.NOTHING_EARNED, Check.ALL_CUT})
+"""Alarms that also apply to a node that only generates."""

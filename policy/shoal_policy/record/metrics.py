@@ -1,7 +1,7 @@
-"""The names under which figures are written, and the file that holds them.
+"""Names of metrics, and the file that stores them.
 
-Names follow TRL's GRPOTrainer where it has one for the same thing, so that curves lie side by
-side; docs/metrics.md explains every one, and a test compares that table with this module.
+Names follow TRL's GRPOTrainer where it has the same metric, so that curves can be compared;
+docs/metrics.md explains each one, and a test compares that table with this module.
 
     RoundRecord ──round_metrics──▶ {"event": "round", …}    ─┐
     HeldOut ─────held_out_metrics─▶ {"event": "held_out", …} ─┴▶ metrics.jsonl, sinks
@@ -37,25 +37,25 @@ TRL_NAMES: Mapping[str, str] = {
     "sampling_logp_difference": "sampling/sampling_logp_difference/mean",
     "seconds": "step_time",
 }
-"""Field of RoundRecord to metric, where the two differ."""
+"""Field of RoundRecord to metric name, where the two differ."""
 
 MAX_BYTES = 64 << 20
-"""Bound of the file: some 40,000 rounds of 1.6 KB; beyond it older rounds are thinned."""
+"""Size limit of the file: about 40,000 rounds of 1.6 KB; beyond it older rounds are thinned."""
 
 
 def metric_name(field: str) -> str:
-    """Return the metric that a field of RoundRecord is written as."""
+    """Return the metric name of a field of RoundRecord."""
     return TRL_NAMES.get(field, field)
 
 
 def round_metrics(record: RoundRecord, progress: RunCounters) -> dict[str, Any]:
-    """Return a round under its metrics' names; `progress` already counts it."""
+    """Return a round's metrics by name; `progress` already includes the round."""
     named = {metric_name(field): value for field, value in asdict(record).items()}
     return {**named, "num_tokens": progress.num_tokens}
 
 
 def held_out_metrics(held_out: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an evaluation, as `RunCounters.held_out` keeps it, under its metrics' names."""
+    """Return an evaluation's metrics by name, from `RunCounters.held_out`."""
     named = {
         f"held_out/{key}": held_out[key] for key in ("pass@1", "reward", "num_items", "seconds")
     }
@@ -64,7 +64,7 @@ def held_out_metrics(held_out: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reward_spread(groups: Sequence[Sequence[float]]) -> tuple[float | None, float | None]:
-    """Return the spread of the groups' rewards; None for both when there are no groups.
+    """Return the spread of the groups' rewards; (None, None) without groups.
 
     As TRL's `reward_std`, the mean over groups of the unbiased standard deviation, and its
     `frac_reward_zero_std`, the share of groups whose rewards are all equal.
@@ -79,17 +79,17 @@ def reward_spread(groups: Sequence[Sequence[float]]) -> tuple[float | None, floa
 def _deviation(rewards: Sequence[float]) -> float:
     """Return the unbiased standard deviation of at least two rewards.
 
-    `statistics.stdev` reckons in fractions, which was 3 % of a small model's round.
+    `statistics.stdev` computes with fractions, which took 3 % of a small model's round.
     """
     mean = statistics.fmean(rewards)
     return math.hypot(*(reward - mean for reward in rewards)) / math.sqrt(len(rewards) - 1)
 
 
 class MetricsFile:
-    """`metrics.jsonl`: one JSON object a line, whole lines only, each round at most once.
+    """`metrics.jsonl`: one JSON object per line, only whole lines, each round at most once.
 
-    A disk that is full loses nothing by itself: lines wait in memory for the next try. With
-    `--json` the same objects go to standard output.
+    A full disk loses nothing: lines wait in memory for the next try. With `--json` the same objects
+    go to standard output.
     """
 
     def __init__(
@@ -99,38 +99,38 @@ class MetricsFile:
         last_round: int,
         last_held_out: int = -1,
         max_bytes: int = MAX_BYTES,
-        is_said: bool = False,
+        print_json: bool = False,
     ) -> None:
-        """Open the file of a run that stands at `last_round`, evaluated last at `last_held_out`.
+        """Open the file of a run at `last_round`, last evaluated at `last_held_out`.
 
-        Of a file that is over `max_bytes` older rounds go (`thinned`). With `is_said` every object
-        is printed, too.
+        A file over `max_bytes` is thinned (`thin_events`). With `print_json` every object is also
+        printed.
         """
         self._path = path
         self._max_bytes = max_bytes
-        self._is_said = is_said
-        self._waiting: list[bytes] = []
+        self._print_json = print_json
+        self._pending: list[bytes] = []
         self._failing = False
         last = {"round": last_round, "held_out": last_held_out, "judge": last_round}
-        keep_rounds(path, last)
+        drop_repeated_rounds(path, last)
         self._num_bytes = path.stat().st_size if path.exists() else 0
-        self._bound()
+        self._enforce_limit()
 
     def append(self, event: Mapping[str, Any]) -> None:
-        """Write one object, after those that still wait."""
-        if self._is_said:
+        """Write one object, after any pending ones."""
+        if self._print_json:
             say_json({"schema_version": 1, **event})
-        self._waiting.append(json.dumps(event).encode() + b"\n")
-        if len(self._waiting) > MANY:
-            log.warning("a line of metrics is dropped: %d wait for the disk", MANY)
-            del self._waiting[0]
+        self._pending.append(json.dumps(event).encode() + b"\n")
+        if len(self._pending) > MANY:
+            log.warning("metrics line dropped: write queue full (%d)", MANY)
+            del self._pending[0]
         self.flush()
 
     def flush(self) -> bool:
-        """Write what waits; False if there is no room for it. Any other trouble holds nobody up."""
-        if not self._waiting:
+        """Write pending lines; return False on a full disk. Other errors are only logged."""
+        if not self._pending:
             return True
-        data = b"".join(self._waiting)
+        data = b"".join(self._pending)
         try:
             append_whole(self._path, data)
         except OSError as error:
@@ -138,32 +138,32 @@ class MetricsFile:
                 log.warning("metrics not written: %s", error.strerror)
             self._failing = True
             return not is_full(error)
-        self._waiting.clear()
+        self._pending.clear()
         self._failing = False
         self._num_bytes += len(data)
-        self._bound()
+        self._enforce_limit()
         return True
 
-    def _bound(self) -> None:
-        """Thin a file that is too long to half its bound, so that this is seldom done."""
+    def _enforce_limit(self) -> None:
+        """Thin a file over the limit to half of it, so that this happens rarely."""
         if self._num_bytes <= self._max_bytes:
             return
         try:
             lines = self._path.read_bytes().splitlines(keepends=True)
-            new = b"".join(thinned(lines, self._max_bytes // 2))
+            new = b"".join(thin_events(lines, self._max_bytes // 2))
             write_atomically(self._path, new, mode=0o600)
-        except (OSError, ValueError, LookupError) as error:  # no room for both, or no events
+        except (OSError, ValueError, LookupError) as error:  # no space for both, or no events
             log.debug("metrics not thinned: %s", error)
-            self._num_bytes -= self._max_bytes // 8  # not at every round
+            self._num_bytes -= self._max_bytes // 8  # not after every round
             return
         self._num_bytes = len(new)
 
 
-def thinned(lines: Sequence[bytes], max_bytes: int) -> list[bytes]:
+def thin_events(lines: Sequence[bytes], max_bytes: int) -> list[bytes]:
     """Return at most `max_bytes` of these events, in their order.
 
-    The newest quarter stays whole. Of what is older every second, fourth, eighth … round stays, and
-    every evaluation: the run is there from its first round to its last, the past more coarsely.
+    The newest quarter stays complete. Of older rounds every second, fourth, eighth … stays, and
+    every evaluation: the run remains from first to last round, the past more coarsely.
     """
     first, stride = len(lines) * 3 // 4, 1
     older, newest = [(line, json.loads(line)) for line in lines[:first]], lines[first:]
@@ -181,32 +181,32 @@ def thinned(lines: Sequence[bytes], max_bytes: int) -> list[bytes]:
     return kept
 
 
-def keep_rounds(path: Path, last: Mapping[str, int]) -> None:
-    """Drop events later than the `last` round of their kind, and a line that a kill cut short.
+def drop_repeated_rounds(path: Path, last: Mapping[str, int]) -> None:
+    """Drop events later than the `last` round of their kind, and a truncated last line.
 
-    A resumed run plays the rounds after its checkpoint again: each is in the file once. The new
-    file replaces the old one in one step.
+    A resumed run repeats the rounds after its checkpoint; each must be in the file once. The file
+    is replaced atomically.
     """
     try:
         old = path.read_bytes()
     except FileNotFoundError:
         return
     except OSError as error:
-        log.warning("metrics of earlier rounds not read: %s", error.strerror)
+        log.warning("cannot read metrics of earlier rounds: %s", error.strerror)
         return
-    new = b"".join(line for line in old.splitlines(keepends=True) if _kept(line, last))
+    new = b"".join(line for line in old.splitlines(keepends=True) if _keeps_line(line, last))
     if new == old:
         return
     try:
-        if not new:  # a run that starts over: what an earlier one wrote is set aside
+        if not new:  # a run that starts over: the earlier one's file is kept
             path.replace(path.with_name(f"{path.name}.old"))
             return
         write_atomically(path, new, mode=0o600)
     except OSError as error:
-        log.warning("metrics of repeated rounds stay: %s", error.strerror)
+        log.warning("cannot remove metrics of repeated rounds: %s", error.strerror)
 
 
-def _kept(line: bytes, last: Mapping[str, int]) -> bool:
+def _keeps_line(line: bytes, last: Mapping[str, int]) -> bool:
     """Return whether a line is whole, and not later than the last round of its kind."""
     if not line.endswith(b"\n"):
         return False

@@ -1,8 +1,8 @@
-"""A disk that is full holds a run: what is done waits in memory, and nothing new is begun.
+"""Pauses a run while a disk is full: results wait in memory, and nothing new begins.
 
-lack()? ─none─▶ go on
+blocked_by()? ─none─▶ continue
    │ why
-   └▶ told once ─▶ lack() again, and again ─none─▶ told ─▶ go on
+   └▶ report once ─▶ blocked_by() again, and again ─none─▶ report ─▶ continue
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ log = logging.getLogger(__name__)
 
 
 class RunPause:
-    """Holds a run while it lacks room."""
+    """Pauses a run while it lacks disk space."""
 
     def __init__(
         self,
         *,
-        lack: Callable[[], str],
+        blocked_by: Callable[[], str],
         should_stop: Callable[[], bool],
-        tell: Callable[[str], None],
+        on_change: Callable[[str], None],
     ) -> None:
-        """`lack` tries again what failed, and says why it still fails; `tell` hears that, and an
-        empty text once it is over."""
-        self._lack, self._should_stop, self._tell = lack, should_stop, tell
+        """`blocked_by` retries what failed and returns why it still fails; `on_change` receives
+        that text, and an empty one when the pause ends."""
+        self._blocked_by, self._should_stop, self._on_change = blocked_by, should_stop, on_change
 
-    def hold(self) -> bool:
-        """Return at once if nothing lacks, else once nothing does; False if told to stop before."""
-        why = self._lack()
+    def wait_for_space(self) -> bool:
+        """Return True when nothing is blocked; wait until then. False on a stop before."""
+        why = self._blocked_by()
         if not why:
             return True
-        log.error("paused: %s; it goes on by itself when there is room", why)
-        self._tell(why)
+        log.error("paused: %s; continues when there is space", why)
+        self._on_change(why)
         while why and not self._should_stop():
             self._wait()
-            why = self._lack()
+            why = self._blocked_by()
         if why:
             return False
-        log.info("there is room again: going on")
-        self._tell("")
+        log.info("there is space again: continuing")
+        self._on_change("")
         return True
 
     def _wait(self) -> None:

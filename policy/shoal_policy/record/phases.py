@@ -1,10 +1,10 @@
-"""The trainer's present phase, and its progress: for people who wait on a slow model.
+"""The trainer's current phase and its progress, for people who wait for a slow model.
 
     enter(GENERATING) ─▶ step … step ─▶ enter(SCORING) ─▶ enter(UPDATING) ─▶ …
           └──────────────┴─────────────────┴──▶ listeners, about once a second
 
-The rounds of a small model take milliseconds: its phases are told once a second at most, and cost
-a look at the clock.
+Rounds of a small model take milliseconds: listeners are called once a second at most, otherwise a
+phase costs only a look at the clock.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from shoal_ipc.answers.words import doing
 
 
 class Phase(StrEnum):
-    """One step of a trainer's course."""
+    """One step of a trainer's work."""
 
     LOADING = "loading"
-    """The model, or a checkpoint."""
+    """Loading the model or a checkpoint."""
     TRYING = "trying prompts"
-    """A trial of worked examples before questions: do they give signal?"""
+    """Testing whether worked examples before questions give signal."""
     EVALUATING = "evaluating"
     GENERATING = "generating"
     SCORING = "scoring"
-    """Own answers, by the task worker."""
+    """Scoring own answers in the task worker."""
     SAMPLING = "sampling"
     """Sampling external groups and verifying them."""
     UPDATING = "updating"
     SAVING = "saving"
     WAITING = "waiting"
-    """A pause until `--round-seconds` are over, or a server answers."""
+    """Waiting for `--round-seconds` to pass, or for a server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseProgress:
-    """A phase as it stands."""
+    """A phase with its progress."""
 
     phase: Phase
     progress: Progress
@@ -60,17 +60,17 @@ class ProgressTracker:
         self._round: int | None = None
         self._done, self._fraction = 0, 0.0
         self._since = clock()
-        self._told = float("-inf")
-        self.has_answered = False
-        """True once a round's own answers are there: until then nothing of any peer was met."""
+        self._last_notified = float("-inf")
+        self.has_generated = False
+        """True once a round's own answers exist: until then no peer's data was used."""
 
-    def listen(self, hear: Callable[[PhaseProgress], None]) -> None:
-        """Have `hear` called with what is done, about once a second at most."""
-        self._listeners.append(hear)
+    def add_listener(self, listener: Callable[[PhaseProgress], None]) -> None:
+        """Call `listener` with the current phase, at most about once a second."""
+        self._listeners.append(listener)
 
     @property
-    def doing(self) -> PhaseProgress:
-        """The phase as it stands."""
+    def current(self) -> PhaseProgress:
+        """Return the current phase and its progress."""
         seconds, fraction = self._clock() - self._since, self._fraction
         left_s = round(seconds * (1 - fraction) / fraction, 1) if fraction > 0 else None
         return PhaseProgress(
@@ -85,23 +85,23 @@ class ProgressTracker:
         )
 
     def enter(self, phase: Phase, *, round: int | None = None, of: int = 0) -> None:
-        """Begin a phase; `of` is how many answers it is to bring, where it brings any."""
+        """Begin a phase; `of` is the number of answers that it will produce, if any."""
         now = self._clock()
         was_long = now - self._since >= RETRY_S
-        self.has_answered |= self._phase is Phase.GENERATING and phase is Phase.SCORING
+        self.has_generated |= self._phase is Phase.GENERATING and phase is Phase.SCORING
         self._phase, self._round, self._of = phase, round, of
         self._done, self._fraction, self._since = 0, 0.0, now
-        self._tell(now, at_once=was_long)
+        self._notify(now, at_once=was_long)
 
     def step(self, done: int, fraction: float) -> None:
-        """Say how many answers are done, and which part of the work that is (0 to 1)."""
+        """Report how many answers are done, and the fraction of the work (0 to 1)."""
         self._done, self._fraction = done, fraction
-        self._tell(self._clock(), at_once=False)
+        self._notify(self._clock(), at_once=False)
 
-    def _tell(self, now: float, *, at_once: bool) -> None:
-        if not at_once and now - self._told < RETRY_S:
+    def _notify(self, now: float, *, at_once: bool) -> None:
+        if not at_once and now - self._last_notified < RETRY_S:
             return
-        self._told = now
-        doing = self.doing
-        for hear in self._listeners:
-            hear(doing)
+        self._last_notified = now
+        current = self.current
+        for listener in self._listeners:
+            listener(current)

@@ -1,4 +1,4 @@
-"""The trainer's account of its own course: counters that survive a restart, and their views."""
+"""The trainer's account of its run: the record of a round, and counters that survive a restart."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class RoundRecord:
     """Seconds of it for the update."""
 
 
-def completion_figures(lengths: Sequence[int], num_cut: int) -> dict[str, Any]:
+def completion_metrics(lengths: Sequence[int], num_cut: int) -> dict[str, Any]:
     """Return the fields of a `RoundRecord` about own completions, from their lengths in tokens.
 
     `num_cut` of them ended at the token limit.
@@ -125,14 +125,14 @@ def completion_figures(lengths: Sequence[int], num_cut: int) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class RunCounters:
-    """Counters of the whole run, kept in the checkpoint."""
+    """Counters of the whole run, saved in the checkpoint."""
 
     groups_external_used: int = 0
     groups_local_used: int = 0
     external_sampled: int = 0
     groups_not_shared: int = 0
     batches_quarantined: int = 0
-    """Steps left out because a number in them was not finite."""
+    """Steps skipped because a number in them was not finite."""
     rollbacks: int = 0
     tokens_generated: int = 0
     num_tokens: int = 0
@@ -161,12 +161,12 @@ class RunCounters:
 
     @property
     def reward_initial(self) -> float | None:
-        """Mean own reward of the first WINDOW rounds."""
+        """Return the mean own reward of the first WINDOW rounds."""
         return _mean(self.first_rewards)
 
     @property
     def reward_now(self) -> float | None:
-        """Mean own reward of the latest WINDOW rounds."""
+        """Return the mean own reward of the latest WINDOW rounds."""
         return _mean(self.last_rewards)
 
     def to_json(self) -> dict[str, Any]:
@@ -175,7 +175,7 @@ class RunCounters:
 
     @classmethod
     def from_json(cls, counters: Mapping[str, Any]) -> RunCounters:
-        """Restore counters; unknown ones of another version are left out."""
+        """Restore counters; unknown ones are ignored."""
         known = {k: v for k, v in counters.items() if k in cls.__dataclass_fields__}
         return cls(**known)
 

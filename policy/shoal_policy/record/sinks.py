@@ -1,8 +1,8 @@
-"""Sends metrics, beside `metrics.jsonl`, to TensorBoard, Weights & Biases or trackio.
+"""Sends metrics to TensorBoard, Weights & Biases or trackio, in addition to `metrics.jsonl`.
 
-A sink never stops the training: one that fails later is closed with a warning, but where the disk
-is full it only misses what was played meanwhile. One that cannot be
-opened although it was named is the user's to know: one line, and the trainer ends.
+A sink never stops the training: one that fails later is closed with a warning; on a full disk it
+only misses some events. A named sink that cannot be opened is an error for the user: one line, and
+the trainer ends.
 
 Names here are `shoal_settings.schema.LOGS`.
 """
@@ -27,39 +27,39 @@ from shoal_settings.schema import Settings
 log = logging.getLogger(__name__)
 
 PROJECT = "shoal"
-FIRST_EVENTS = 1000  # points of a chart that are told apart on a wide screen; a guess
+FIRST_EVENTS = 1000  # points that can be told apart on a wide screen; a guess
 SECONDS_AN_EVENT = 5.0
-"""Seconds an event takes after the first ones, and after which TensorBoard writes one out: a small
-model plays twenty rounds a second."""
+"""Seconds per event after the first ones, and TensorBoard's flush interval: a small model runs
+twenty rounds per second."""
 
 
 class Sink(Protocol):
-    """Takes figures; `write` may raise anything, and is then not called again."""
+    """Receives metrics; `write` may raise anything, and is then not called again."""
 
     def write(self, round_number: int, figures: Mapping[str, float]) -> None:
-        """Record the figures of a round."""
+        """Record the metrics of a round."""
 
     def close(self) -> None:
-        """Write out what waits."""
+        """Write out pending data."""
 
 
 def sink_names(log_setting: str) -> tuple[str, ...]:
-    """Return the sinks that `--log` asks for, each once.
+    """Return the sinks that `--log` names, each once.
 
-    Raises SettingsError, one line, when the package of one that was named is not installed.
+    Raises SettingsError, one line, if the package of a named one is not installed.
     """
-    asked = dict.fromkeys(name for name in log_setting.split(",") if name != "none")
-    if "auto" in asked:
-        del asked["auto"]
+    names = dict.fromkeys(name for name in log_setting.split(",") if name != "none")
+    if "auto" in names:
+        del names["auto"]
         if _installed("tensorboard"):
-            asked["tensorboard"] = None
-    for name in asked:
+            names["tensorboard"] = None
+    for name in names:
         if not _installed(name):
             raise SettingsError(
                 f"log = {log_setting!r}: the package {name!r} is not installed; "
                 f"install it with: pip install {name}"
             )
-    return tuple(asked)
+    return tuple(names)
 
 
 def _installed(name: str) -> bool:
@@ -70,17 +70,17 @@ class MetricSinks:
     """All sinks of a run."""
 
     def __init__(self, settings: Settings) -> None:
-        """Open what `settings.log` names.
+        """Open the sinks of `settings.log`.
 
         Raises SettingsError, one line, for a sink that does not open.
         """
         self._sinks: dict[str, Sink] = {}
-        self._paces: dict[str, _Pace] = {}
-        """The pace of each kind of event."""
+        self._limits: dict[str, _TokenBucket] = {}
+        """A rate limit for each kind of event."""
         for name in sink_names(settings.log):
             try:
                 self._sinks[name] = _OPENERS[name](settings)
-            # The packages are not ours: whatever they raise, the user reads one line.
+            # Third-party packages may raise anything; the user reads one line.
             except Exception as error:
                 self.close()
                 text = (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -88,16 +88,16 @@ class MetricSinks:
 
     @property
     def names(self) -> Sequence[str]:
-        """The sinks that are open."""
+        """Return the names of the open sinks."""
         return tuple(self._sinks)
 
     def write(self, event: Mapping[str, Any]) -> None:
-        """Give an event's figures to all sinks; what is no number is left out.
+        """Send an event's numbers to all sinks.
 
-        Of rounds that follow one another fast, the sinks get some: `metrics.jsonl` has them all.
+        Fast rounds are rate-limited here; `metrics.jsonl` has all of them.
         """
         kinds = {name.partition("/")[0] for name in event} & {"held_out", "judge"}
-        pace = self._paces.setdefault(min(kinds, default="round"), _Pace())
+        pace = self._limits.setdefault(min(kinds, default="round"), _TokenBucket())
         if not pace.take(time.monotonic()):
             return
         number = int(event["round"])
@@ -110,7 +110,7 @@ class MetricSinks:
             self._try(name, lambda sink: sink.write(number, figures))
 
     def close(self) -> None:
-        """Write out what waits and let go of the sinks."""
+        """Write out pending data and close the sinks."""
         for name in list(self._sinks):
             self._try(name, lambda sink: sink.close())
         self._sinks.clear()
@@ -119,21 +119,21 @@ class MetricSinks:
         try:
             action(self._sinks[name])
         except Exception as error:  # noqa: BLE001 - a broken dashboard must not end a training
-            if is_full(error):  # training waits until there is room, and then there is for this
+            if is_full(error):  # training pauses until there is space
                 return
             log.warning("no more metrics to %s: %s", name, error)
             self._sinks.pop(name, None)
 
 
-class _Pace:
-    """Lets the first events pass, and then one every few seconds."""
+class _TokenBucket:
+    """Lets the first events pass, then one every few seconds."""
 
     def __init__(self) -> None:
         self._left = float(FIRST_EVENTS)
         self._at: float | None = None
 
     def take(self, now: float) -> bool:
-        """Return whether an event may pass; it counts then."""
+        """Return whether an event may pass, and count it if so."""
         passed = 0.0 if self._at is None else now - self._at
         self._at = now
         self._left = min(FIRST_EVENTS, self._left + passed / SECONDS_AN_EVENT)
@@ -144,14 +144,14 @@ class _Pace:
 
 
 class _TensorBoard:
-    """TensorBoard's own files, in the data directory's `tensorboard/`, begun with figures."""
+    """TensorBoard's own files, in the data directory's `tensorboard/`."""
 
     def __init__(self, settings: Settings) -> None:
-        # Imported by name: torch takes seconds to import, and may be missing here.
+        # Imported dynamically: torch takes seconds to import, and may be missing.
         board: Any = importlib.import_module("torch.utils.tensorboard")
         self._begin = lambda round_number: board.SummaryWriter(
             settings.data_dir / TENSORBOARD_FOLDER,
-            # Hides what an earlier run wrote of rounds that are played again.
+            # Hides an earlier run's points of rounds that are repeated.
             purge_step=round_number,
             flush_secs=int(SECONDS_AN_EVENT),
         )
@@ -159,7 +159,7 @@ class _TensorBoard:
 
     def write(self, round_number: int, figures: Mapping[str, float]) -> None:
         writer = self._writer or self._begin(round_number)
-        self._writer = None  # one that failed is of no use any more: the next begins another file
+        self._writer = None  # after an error it is unusable: the next write opens another file
         for name, value in figures.items():
             writer.add_scalar(name, value, round_number)
         self._writer = writer
@@ -180,7 +180,7 @@ class _Dashboard:
             options |= {"dir": str(settings.data_dir), "id": name}
         self._package.init(config=settings.model_dump(mode="json"), **options)
         if package == "wandb":
-            # Steps of its own: it refuses to go back, and a resumed run plays rounds again.
+            # Own step metric: wandb refuses to go back, and a resumed run repeats rounds.
             self._package.define_metric("round")
             self._package.define_metric("*", step_metric="round")
 
@@ -192,9 +192,9 @@ class _Dashboard:
 
 
 def run_name(data_dir: Path) -> str:
-    """Return the run's name: of the data directory, so that a resumed run is the same run.
+    """Return the run's name, from the data directory, so that a resumed run keeps it.
 
-    One that started over is another: its number follows.
+    A run that started over gets a number.
     """
     parts = [*data_dir.resolve().parts[-2:]]
     if earlier := num_earlier_runs(data_dir):

@@ -1,4 +1,4 @@
-"""The status that a trainer tells its node; `shoal status` and `shoal swarm` show it."""
+"""The trainer's status message to its node, shown by `shoal status` and `shoal swarm`."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from shoal_policy.record.phases import PhaseProgress
 from shoal_policy.record.progress import RunCounters
 
 _COUNTED = ("reward_initial", "groups_not_shared", "tokens_generated")
-"""Fields of `RunCounters` that every node gets."""
+"""Fields of `RunCounters` in every status."""
 _OF_TRAINING = ("groups_external_used", "groups_local_used", "external_sampled", "held_out")
-"""Fields of `RunCounters` that a node that only generates leaves out."""
+"""Fields of `RunCounters` that a node that only generates omits."""
 
 
-def told(
+def build_status(
     state: str,
     progress: RunCounters,
     *,
-    doing: PhaseProgress | None,
+    current: PhaseProgress | None,
     trains: bool = True,
     **known: Any,
 ) -> str:
-    """Return it as the node takes it: one JSON object, of a `TrainerView`.
+    """Return the status as the node expects it: one JSON object, a `TrainerView`.
 
-    `state` is training, generating, stopped or finished; the phase in `doing` counts in the first
-    two. `known` are further fields.
+    `state` is training, generating, stopped or finished; the phase in `current` is used only for
+    the first two. `known` are further fields.
     """
     counted = (*_COUNTED, *(_OF_TRAINING if trains else ()))
-    doing = doing if state in ("training", "generating") else None
+    current = current if state in ("training", "generating") else None
     view = TrainerView(
         state=state,
         reward_local=progress.reward_now,
-        phase=None if doing is None else str(doing.phase),
-        progress=None if doing is None else doing.progress,
+        phase=None if current is None else str(current.phase),
+        progress=None if current is None else current.progress,
         **{name: getattr(progress, name) for name in counted},
         **known,
     )

@@ -1,7 +1,7 @@
-"""One own answer that earned nothing, and why: what a person wants to see of such a run.
+"""One own answer that earned nothing, with the reason, to show to a person.
 
-It shows this node's own text, never a stranger's; questions may come from a stranger's task file,
-so all of it is made visible.
+It shows only this node's own text. Questions may come from an untrusted task file, so control
+characters are made visible.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from shoal_base.visible import visible
 from shoal_tasks.answers import extract_tagged
 
 SHOWN_CHARACTERS = 160
-"""Most characters shown of question, expected answer and answer each."""
+"""Most characters shown of each question, expected answer and answer."""
 
 
 class ZeroRewardCause(StrEnum):
-    """Why an answer earned nothing, in words."""
+    """The cause of a zero reward, in words."""
 
     EMPTY = "it is empty"
-    CUT = "it was cut at the token limit"
+    CUT = "it was truncated at the token limit"
     NO_TAGS = "it has no <answer>…</answer>"
-    NOT_ALONE = "the expected answer is in it, but has to stand alone"
+    NOT_ALONE = "it contains the expected answer, which has to stand alone"
     WRONG = "it is wrong"
 
 
@@ -34,16 +34,16 @@ class ZeroRewardAnswer:
 
     question: str
     expected: str | None
-    """None where any valid answer is accepted, or it is not known."""
+    """None if any valid answer is accepted, or if it is unknown."""
     answer: str
     cut: bool
-    """It ended at the token limit."""
+    """True if it ended at the token limit."""
     tagged: bool
-    """The verifier looks for the answer between ``<answer>`` tags."""
+    """True if the verifier reads the answer between ``<answer>`` tags."""
 
     @property
-    def why(self) -> ZeroRewardCause:
-        """Why it earned nothing."""
+    def cause(self) -> ZeroRewardCause:
+        """Return why it earned nothing."""
         if self.tagged:
             found = extract_tagged(self.answer)
             if found:
@@ -65,32 +65,32 @@ class ZeroRewardAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongAnswer:
-    """One answer as it is shown."""
+    """One answer, ready to be shown."""
 
-    why: ZeroRewardCause
+    cause: ZeroRewardCause
     text: str
-    """One line for people, in which no character acts."""
+    """One line for people, with control characters made visible."""
 
 
-def commonest(unrewarded: Sequence[ZeroRewardAnswer]) -> WrongAnswer | None:
-    """Return one of those that earned nothing for the commonest reason; None of none.
+def pick_example(unrewarded: Sequence[ZeroRewardAnswer]) -> WrongAnswer | None:
+    """Return an answer that earned nothing for the most common reason; None if there is none.
 
-    Where there is one whose expected answer is known, it is the first of these.
+    Prefers an answer whose expected answer is known.
     """
     if not unrewarded:
         return None
-    [(why, alike)] = Counter(one.why for one in unrewarded).most_common(1)
-    one = min((one for one in unrewarded if one.why is why), key=lambda o: o.expected is None)
-    expected = "any valid answer" if one.expected is None else f"“{_shown(one.expected)}”"
+    [(cause, alike)] = Counter(one.cause for one in unrewarded).most_common(1)
+    one = min((one for one in unrewarded if one.cause is cause), key=lambda o: o.expected is None)
+    expected = "any valid answer" if one.expected is None else f"“{_shorten(one.expected)}”"
     text = (
-        f"asked “{_shown(one.question)}”, expected {expected}, answered “{_shown(one.answer)}”: "
-        f"{why} ({alike} of {len(unrewarded)} alike)"
+        f"asked “{_shorten(one.question)}”, expected {expected}, answered “{_shorten(one.answer)}”"
+        f": {cause} ({alike} of {len(unrewarded)} like this)"
     )
-    return WrongAnswer(why=why, text=text)
+    return WrongAnswer(cause=cause, text=text)
 
 
-def _shown(text: str) -> str:
-    # What is asked stands at the end of a question, how to answer it at the beginning.
+def _shorten(text: str) -> str:
+    # The task is usually at the end of a question, the instructions at the beginning.
     if len(text) > SHOWN_CHARACTERS:
         text = f"{text[: SHOWN_CHARACTERS // 3]} … {text[-2 * SHOWN_CHARACTERS // 3 :]}"
     return visible(text)

@@ -1,1 +1,1 @@
-"""The parts of a round: its settings, its groups of others, its record. `sapo` plays it."""
+"""The parts of a round: settings, external groups, record. `sapo` runs it."""

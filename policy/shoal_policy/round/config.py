@@ -1,4 +1,4 @@
-"""The configuration of a round, from the user's settings."""
+"""The configuration of a round, built from the user's settings."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ class RoundConfig:
     seed: int
     advantage_scale: AdvantageScale = "group"
     oversample: int = OVERSAMPLE
-    """External groups looked at for each place of the round, at most."""
+    """External groups to verify per slot, at most."""
     num_questions: int = 0
-    """B: questions asked; with more than I, own groups with signal come first. 0 is I."""
+    """B: questions per round. With more than I, own groups with signal are preferred. 0 means I."""
     strategy: ExternalStrategy = field(default_factory=ExternalStrategy)
-    """The choice of external groups."""
+    """Chooses external groups."""
 
     @property
-    def most_looked_at(self) -> int:
-        """External groups that are looked at, at most: none without a place for them.
+    def max_candidates(self) -> int:
+        """Return the limit of external groups to verify; 0 if J is 0.
 
-        By all places, not by J: the fewer places are others', the more are asked for each.
+        It counts all slots, not J: the fewer slots are external, the more groups per slot.
         """
         return self.oversample * (self.num_local + self.num_external) if self.num_external else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """One round before it is played."""
+    """One round, before it runs."""
 
     number: int
     policy_version: int
     config: RoundConfig
 
     def seed(self, purpose: str) -> int:
-        """Return a seed for one purpose in this round alone, so that a resumed round repeats."""
+        """Return a seed for one purpose in this round, so that a resumed round repeats."""
         text = f"{self.config.seed}/{self.number}/{purpose}".encode()
         return int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1
 
@@ -64,7 +64,7 @@ class Round:
 
 
 def round_config(settings: Settings, seed: int) -> RoundConfig:
-    """Return a round's settings from the user's."""
+    """Return a round's configuration from settings."""
     return RoundConfig(
         num_local=settings.local,
         num_external=settings.external,

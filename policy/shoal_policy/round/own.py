@@ -1,4 +1,4 @@
-"""This node's own answers with their rewards, as the update takes them: by who made them."""
+"""Own answers with their rewards, as the update takes them, by the model that generated them."""
 
 from __future__ import annotations
 
@@ -6,34 +6,38 @@ from collections.abc import Sequence
 
 from shoal_policy.choice.scored import ScoredGroup
 from shoal_policy.generation.generator import are_start_logprobs
-from shoal_policy.generation.replies import usable_claims
+from shoal_policy.generation.replies import usable_logprobs
 from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import Origin, OwnGroup
 from shoal_wire.types import SamplingParams
 
 
-def own_scored(
+def to_scored_group(
     policy: Policy, group: OwnGroup, rewards: Sequence[float], sampling: SamplingParams
 ) -> ScoredGroup:
-    """Return a group of this node's as one to train on.
+    """Return an own group as one to train on.
 
-    The policy's own log-probabilities are those of its start. A follower's are claims, to weigh its
-    text by. Another model's text is that of others, whoever asked it.
+    Log-probabilities of the policy itself are start log-probabilities. Those of a server with this
+    policy are sampling log-probabilities, for importance weights. Text of another model counts as
+    external.
     """
-    started = claimed = None
-    said = [answer.said for answer in group.answers]
+    start_logprobs = sampling_logprobs = None
+    completion_positions = [answer.completion_positions for answer in group.answers]
     numbers = tuple(answer.logprobs for answer in group.answers)
-    whole = all(len(answer.logprobs) == answer.num_said for answer in group.answers)
+    whole = all(len(answer.logprobs) == answer.num_completion_tokens for answer in group.answers)
     if group.origin is Origin.POLICY and whole and are_start_logprobs(policy, sampling):
-        started = numbers
+        start_logprobs = numbers
     elif group.origin is Origin.FOLLOWER:
-        claimed = tuple(usable_claims(answer.logprobs, answer.num_said) for answer in group.answers)
+        sampling_logprobs = tuple(
+            usable_logprobs(answer.logprobs, answer.num_completion_tokens)
+            for answer in group.answers
+        )
     return ScoredGroup(
         question=group.question,
         completions=tuple(answer.ids for answer in group.answers),
         rewards=tuple(rewards),
         external=group.origin is Origin.ANOTHER,
-        started=started,
-        claimed=claimed,
-        said=tuple(said) if any(said) else None,
+        start_logprobs=start_logprobs,
+        sampling_logprobs=sampling_logprobs,
+        completion_positions=tuple(completion_positions) if any(completion_positions) else None,
     )

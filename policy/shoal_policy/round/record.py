@@ -1,4 +1,4 @@
-"""The record of a round: from the groups it had and the update it made."""
+"""The record of a round, from its groups and its update."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from shoal_ipc.skip_reason import SkipReason
 from shoal_policy.choice.advantage import has_signal
 from shoal_policy.choice.scored import ScoredGroup, TrainingSet, mean_reward
 from shoal_policy.record.metrics import reward_spread
-from shoal_policy.record.progress import RoundRecord, completion_figures
+from shoal_policy.record.progress import RoundRecord, completion_metrics
 from shoal_policy.rollouts import OwnGroup
 from shoal_policy.update.grpo import UpdateStats
 from shoal_wire.types import FinishReason
 
 
-def record_of(
+def build_record(
     number: int,
     training: TrainingSet,
     *,
@@ -24,10 +24,9 @@ def record_of(
     stats: UpdateStats,
     **measured: Any,
 ) -> RoundRecord:
-    """Return the line that stands for round `number` in ``metrics.jsonl``.
+    """Return the line of round `number` in ``metrics.jsonl``.
 
-    `fresh` are the groups of `own` with their rewards. `measured` are fields of the record as they
-    are.
+    `fresh` are the groups of `own` with their rewards. `measured` are further fields of the record.
     """
     groups, external = training.groups, training.external
     reward_std, zero_share = reward_spread([group.rewards for group in groups])
@@ -41,21 +40,21 @@ def record_of(
         groups_local=len(training.local),
         groups_external=len(external.groups),
         groups_with_signal=sum(has_signal(group.rewards) for group in groups),
-        external_sampled=external.num_drawn,
-        external_no_reward=external.passed_over[SkipReason.NO_REWARD],
-        external_all_same=external.passed_over[SkipReason.ALL_SAME],
-        external_untokenizable=external.passed_over[SkipReason.UNTOKENIZABLE],
-        external_held_out=external.passed_over[SkipReason.HELD_OUT],
-        external_over_quota=external.passed_over[SkipReason.OVER_QUOTA],
-        external_unscored=external.passed_over[SkipReason.UNSCORED],
+        external_sampled=external.num_verified,
+        external_no_reward=external.skipped[SkipReason.NO_REWARD],
+        external_all_same=external.skipped[SkipReason.ALL_SAME],
+        external_untokenizable=external.skipped[SkipReason.UNTOKENIZABLE],
+        external_held_out=external.skipped[SkipReason.HELD_OUT],
+        external_over_quota=external.skipped[SkipReason.OVER_QUOTA],
+        external_unscored=external.skipped[SkipReason.UNSCORED],
         local_frac_reward_zero_std=reward_spread([one.rewards for one in fresh if one.rewards])[1],
         **measured,
-        **_update_figures(stats),
-        **_own_figures(own),
+        **_update_metrics(stats),
+        **_local_metrics(own),
     )
 
 
-def _update_figures(stats: UpdateStats) -> dict[str, Any]:
+def _update_metrics(stats: UpdateStats) -> dict[str, Any]:
     return {
         "loss": stats.loss,
         "grad_norm": stats.grad_norm,
@@ -65,7 +64,7 @@ def _update_figures(stats: UpdateStats) -> dict[str, Any]:
         "clip_fraction_high": stats.clip_fraction_high,
         "ratio_max": stats.ratio_max,
         "kl": stats.kl,
-        "sampling_logp_difference": stats.served_difference,
+        "sampling_logp_difference": stats.sampling_logp_difference,
         "steps_no_signal": stats.skipped_no_signal,
         "steps_nonfinite": stats.skipped_nonfinite,
         "token_budget": stats.token_budget,
@@ -73,8 +72,8 @@ def _update_figures(stats: UpdateStats) -> dict[str, Any]:
     }
 
 
-def _own_figures(own: Sequence[OwnGroup]) -> dict[str, Any]:
+def _local_metrics(own: Sequence[OwnGroup]) -> dict[str, Any]:
     answers = [answer for group in own for answer in group.answers]
     num_cut = sum(answer.finish_reason is FinishReason.LENGTH for answer in answers)
-    figures = completion_figures([answer.num_said for answer in answers], num_cut)
+    figures = completion_metrics([answer.num_completion_tokens for answer in answers], num_cut)
     return {**figures, "local_groups": len(own), "local_completions": len(answers)}

@@ -1,6 +1,6 @@
 """The models that ship with shoal: small folders that any `from_pretrained` loads.
 
-Cheap to import: nothing here needs torch. How the folders were made: `shoal_lab.warmstart`.
+Cheap to import: nothing here needs torch. `shoal_lab.warmstart` makes the folders.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ ASSETS: Final = Path(__file__).parent / "assets"
 
 
 class Profile(StrEnum):
-    """The shipped models, by what they know before any reinforcement learning."""
+    """The shipped models, by their skill before reinforcement learning."""
 
     DENSE = "dense"
-    """About one answer in eight: a node that runs alone visibly learns within minutes."""
+    """About one answer in eight is right: a node alone visibly learns within minutes."""
     SPARSE = "sparse"
-    """About one answer in a hundred: where sharing rollouts matters most."""
+    """About one answer in a hundred is right: where sharing rollouts matters most."""
     GAMES = "games"
-    """Wins about three games in ten of the preset `games-1`, and answers nothing else."""
+    """Wins about three in ten games of the preset `games-1`, and answers nothing else."""
 
 
 PLAYER: Final = "tiny-games"
@@ -32,11 +32,11 @@ MODEL_NAMES: Final[Mapping[str, Profile]] = {
     "tiny-sparse": Profile.SPARSE,
     PLAYER: Profile.GAMES,
 }
-"""The names by which `--model` knows the embedded models."""
+"""The names of the embedded models in `--model`."""
 
 
 def assets_path(profile: Profile | str = Profile.DENSE) -> Path:
-    """Return the folder of one shipped model. Raises ValueError for an unknown profile."""
+    """Return the folder of a shipped model. Raises ValueError for an unknown profile."""
     return ASSETS / Profile(profile)
 
 

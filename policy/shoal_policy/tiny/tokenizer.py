@@ -1,8 +1,8 @@
-"""The embedded model's tokenizer: a byte each, and the easy families' phrases as one token each.
+"""The embedded model's tokenizer: one token per byte, and one per common phrase of easy families.
 
-    text ─► split at phrases ─► one token a phrase, and one a byte of what is between them
+    text ─► split at phrases ─► one token per phrase, and one per byte in between
 
-Lossless for any text in Unicode's normal form C (Qwen2's tokenizer normalises to it), so for all
+Lossless for any text in Unicode's normal form C (to which Qwen2's tokenizer normalises), so for all
 ASCII: every byte has a token, and a phrase stands for its own characters. Questions of the easy
 families become 4 to 25 tokens instead of 20 to 180 characters.
 """
@@ -21,8 +21,8 @@ ANSWER: Final = "<ans>"
 """Ends the question; what follows is the answer."""
 EOS: Final = "<eos>"
 CLEAN: Final = "<clean>"
-"""Stands before a question in the warm start only: behind it the model answers as well as it can.
-Reinforcement learning never uses it, so the ability is there but latent."""
+"""Precedes a question only in the warm start: after it the model answers as well as it can.
+Reinforcement learning never uses it, so the ability is latent."""
 
 SPECIALS: Final = (PAD, BOS, ANSWER, EOS, CLEAN)
 
@@ -53,10 +53,10 @@ PHRASES: Final = (
     " - ",
     ", ",
 )
-"""Text of the easy families' questions that is the same in many of them."""
+"""Text that many questions of the easy families have in common."""
 
 MAX_POSITIONS: Final = 2048
-"""Training saw at most 40; rotary positions cost no weights, so longer questions may be asked."""
+"""Training saw at most 40; rotary positions cost no weights, so longer questions are possible."""
 
 
 GAME_PHRASES: Final = (
@@ -67,13 +67,13 @@ GAME_PHRASES: Final = (
     "Lower.",
     "Not a number.",
 )
-"""The same of the games that come with shoal, for the model that plays them."""
+"""The same for the games that ship with shoal, for the model that plays them."""
 
 
 def build_tokenizer(phrases: Sequence[str] = PHRASES) -> Any:
-    """Return a new tokenizer, always the same: Qwen2's byte-level kind, without any merges.
+    """Return a new tokenizer, always the same: Qwen2's byte-level kind, without merges.
 
-    It has to be Qwen2's: `AutoTokenizer` loads no other beside a model of that architecture.
+    It must be Qwen2's: `AutoTokenizer` loads no other for a model of that architecture.
     """
     words = [*SPECIALS, *sorted(pre_tokenizers.ByteLevel.alphabet())]
     tokenizer = Qwen2Tokenizer(
@@ -87,7 +87,7 @@ def build_tokenizer(phrases: Sequence[str] = PHRASES) -> Any:
         clean_up_tokenization_spaces=False,
         model_max_length=MAX_POSITIONS,
     )
-    # Not special: they are text, and stay whole when special tokens in a text are split.
+    # Not special tokens: they are text, and stay whole when special tokens are split.
     tokenizer.add_tokens(
         [AddedToken(phrase, special=False, normalized=False) for phrase in phrases]
     )

@@ -1,1 +1,1 @@
-"""Groups become a GRPO update: rows, log-probabilities, loss and step."""
+"""Turns groups into one GRPO update: rows, log-probabilities, loss, optimiser step."""

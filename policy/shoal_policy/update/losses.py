@@ -1,10 +1,10 @@
-"""The losses that an update can minimise: one row each, by the words of the setting `loss_type`.
+"""The losses that an update can minimise, one row for each value of the setting `loss_type`.
 
-A new loss is a row here, its word in `shoal_settings.trainer_settings` and a row of docs/losses.md.
-tests/policy/update/test_trl_oracle.py then holds its value and every gradient against TRL's loss of
-the same name.
+To add a loss, add a row here, its word in `shoal_settings.trainer_settings` and a row in
+docs/losses.md. tests/policy/update/test_trl_oracle.py then compares its value and every gradient
+with TRL's loss of the same name.
 
-Shapes: N tokens that the policy said in all rows of a step, one row after another.
+Shapes: N policy tokens of all rows of a step, one row after another.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Final
 import torch
 
 Sizes = Sequence[tuple[int, float]]
-"""Each row's number of tokens and its share, which counts it as so much of a row."""
+"""Each row's number of tokens and its share (the fraction of a row that it counts as)."""
 
 
 TokenWeights = Callable[[Sizes, int], list[float]]
-"""Returns what each token of a row weighs, for every row of a step. The number is the longest
-completion allowed, in tokens. Nothing else counts, so that neither packing nor micro-batches change
-the loss."""
+"""Returns the weight of each token of a row, for every row of a step. The number is the token limit
+of a completion. The weights depend on nothing else, so neither packing nor micro-batches change the
+loss."""
 
 
 def clipped_gain(
@@ -29,7 +29,7 @@ def clipped_gain(
 ) -> torch.Tensor:
     """Return the smaller of plain and clipped gain, [N] (PPO, with DAPO's clip-higher).
 
-    `low` and `high` are the largest distances of a ratio from 1 before clipping holds it.
+    `low` and `high` are how far the ratio may be below and above 1 before it is clipped.
     """
     return torch.minimum(ratio_N * advantage_N, ratio_N.clamp(1 - low, 1 + high) * advantage_N)
 

@@ -3,10 +3,10 @@
     row's advantage A, ratio r = exp(log-prob now − old log-prob)
     token loss = −w·min(r·A, clip(r, 1 − epsilon_low, 1 + epsilon_high)·A) + kl_beta·k3
 
-w corrects for text that a server generated, and is 0 where no verifier read what the policy itself
-would not say (`off_policy`); it is 1 for this process's own text. `losses` has the words of
-`loss_type`. Shapes: N tokens that the policy said, of all rows one after another. What an
-environment said in between is none of them.
+w corrects for tokens that a server sampled, and is 0 for unlikely tokens that no verifier scored
+(`off_policy`). It is 1 for tokens that this process sampled. `losses` defines the values of
+`loss_type`. Shapes: N policy tokens of all rows one after another; tokens of an environment are not
+among them.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ import torch
 from shoal_policy.update.losses import LOSSES, TokenWeights, clipped_gain
 
 MAX_LOG_RATIO = 20.0
-"""Log-ratios are held within ± this: beyond it every ratio is clipped anyway, and exp must not
-overflow on a claimed old log-probability."""
+"""Log-ratios are clamped to ± this: every ratio beyond it is clipped anyway, and exp must not
+overflow on a reported old log-probability."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrpoConfig:
-    """Settings of an update; the defaults are the paper's where it gives any."""
+    """Settings of an update; defaults are the paper's where it states them."""
 
     epsilon_low: float = 0.2
     epsilon_high: float = 0.28
     loss_type: str = "grpo"
-    """A word of `losses.LOSSES`."""
+    """A key of `losses.LOSSES`."""
     kl_beta: float = 0.0
     """Weight of the KL term to a reference policy; 0 needs no reference."""
     max_grad_norm: float = 1.0
-    """Global norm the gradient is clipped to; ≤ 0 never clips."""
+    """Gradient-norm limit; ≤ 0 disables clipping."""
     epochs: int = 1
-    """Passes over the groups; beyond the first the ratio leaves 1 and clipping acts."""
+    """Passes over the groups; after the first step ratios differ from 1 and clipping applies."""
     minibatches: int = 1
-    """Optimiser steps a pass."""
+    """Optimiser steps per pass."""
     token_budget: int = 8192
-    """Padded tokens in one forward pass; a longer row goes alone. Bounds memory, not the result."""
+    """Padded tokens in one forward pass; a longer row runs alone. Limits memory, not the result."""
     gradient_checkpointing: bool = False
     """True to recompute layers in the backward pass, which saves memory and changes no result."""
     max_completion_tokens: int | None = None
-    """Longer completions are left out. Required by dr_grpo."""
+    """Longer completions are skipped. Required by dr_grpo."""
     temperature: float = 1.0
-    """Divides the logits; the one samples were drawn at."""
+    """Divides the logits, as in sampling."""
 
     def __post_init__(self) -> None:
         if self.loss_type == "dr_grpo" and self.max_completion_tokens is None:
@@ -57,23 +57,23 @@ class GrpoConfig:
 
     @property
     def token_weights(self) -> TokenWeights:
-        """The row of `losses.LOSSES`."""
+        """Return the weight function of `loss_type`."""
         return LOSSES[self.loss_type]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenTerms:
-    """The terms of the loss of N tokens besides their log-probabilities: [N] each."""
+    """The inputs of the loss of N tokens apart from their log-probabilities: [N] each."""
 
     old: torch.Tensor
-    """Old log-probabilities; NaN where those of now are to be taken."""
+    """Old log-probabilities; NaN stands for the current ones."""
     advantage: torch.Tensor
     weight: torch.Tensor
     importance: torch.Tensor | None = None
     reference: torch.Tensor | None = None
 
     def of(self, part: slice) -> TokenTerms:
-        """Return the terms of some tokens."""
+        """Return the terms of a slice of the tokens."""
         return TokenTerms(
             old=self.old[part],
             advantage=self.advantage[part],
@@ -85,7 +85,7 @@ class TokenTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenLoss:
-    """The loss of N tokens and what it came from, [N]; `kl` is absent without a reference."""
+    """The loss of N tokens with ratio and KL estimate, [N]; `kl` is None without a reference."""
 
     loss: torch.Tensor
     ratio: torch.Tensor
@@ -93,7 +93,7 @@ class TokenLoss:
 
 
 def token_loss(now_N: torch.Tensor, terms: TokenTerms, config: GrpoConfig) -> TokenLoss:
-    """The weighted sum of token losses; differentiable by `now_N`."""
+    """Return the weighted sum of token losses; differentiable by `now_N`."""
     old_N = torch.where(terms.old.isnan(), now_N.detach(), terms.old)
     ratio_N = (now_N - old_N).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     low, high = config.epsilon_low, config.epsilon_high
@@ -108,9 +108,9 @@ def token_loss(now_N: torch.Tensor, terms: TokenTerms, config: GrpoConfig) -> To
 
 
 def token_gradient(now_n: torch.Tensor, terms: TokenTerms, config: GrpoConfig) -> torch.Tensor:
-    """Gradient of `token_loss` by `now_n`, [n], computed by autograd itself: equal to the bit.
+    """Return the gradient of `token_loss` by `now_n`, [n], from autograd: bit-identical.
 
-    A token's gradient depends on no other token, so that it is known tile by tile.
+    A token's gradient does not depend on other tokens, so it can be computed tile by tile.
     """
     with torch.enable_grad():
         now_n = now_n.detach().requires_grad_()
@@ -119,6 +119,6 @@ def token_gradient(now_n: torch.Tensor, terms: TokenTerms, config: GrpoConfig) -
 
 
 def k3(now_N: torch.Tensor, reference_N: torch.Tensor) -> torch.Tensor:
-    """Estimate of KL(policy ‖ reference) at each token, ≥ 0 (Schulman's k3; GRPO, eq. 4)."""
+    """Return an estimate of KL(policy ‖ reference) at each token, ≥ 0 (k3; GRPO, eq. 4)."""
     gap_N = (reference_N - now_N).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     return gap_N.exp() - gap_N - 1

@@ -1,6 +1,7 @@
-"""The interface of an update to the other processes that compute it too.
+"""The interface between an update and the other processes that compute it.
 
-`shoal_policy.distributed.Ranks` is a team of several over ``torch.distributed``.
+`ProcessGroup` is one process alone; `shoal_policy.distributed.Ranks` is several, over
+``torch.distributed``.
 """
 
 from __future__ import annotations
@@ -8,49 +9,49 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from shoal_policy.model.packed import alike
+from shoal_policy.model.packed import group_rows
 from shoal_policy.update.rows import TrainingRow
 
 T = TypeVar("T")
 
-SLACK = 1.1
-"""Times a process's fair share that the rows of one prompt may be before they are parted."""
+MAX_IMBALANCE = 1.1
+"""Rows of one prompt are split between ranks beyond this multiple of a rank's fair share."""
 
 
 class ProcessGroup:
-    """The processes that share an update, all of which take the same steps: this one alone."""
+    """The processes that compute one update together; this class stands for a single one."""
 
-    in_step = False
-    """True if all make the same passes over the model: none may make one alone."""
+    is_lockstep = False
+    """True if all ranks must make the same number of forward passes."""
 
-    def share(self, rows: list[TrainingRow]) -> list[TrainingRow]:
-        """This process's part of a step's rows; the parts are disjoint and complete."""
+    def local_rows(self, rows: list[TrainingRow]) -> list[TrainingRow]:
+        """Return this rank's rows of a step; the ranks' rows are disjoint and complete."""
         return rows
 
-    def passes(self, count: int) -> int:
-        """Return how many passes to make where this process needs `count`; asked before them."""
+    def num_passes(self, count: int) -> int:
+        """Return the largest `count` of all ranks: passes that each of them has to make."""
         return count
 
-    def add_up(self, loss: float) -> float:
-        """Sum a loss over all processes; gradients are summed already."""
+    def all_reduce(self, loss: float) -> float:
+        """Return the sum of a loss over all ranks. Gradients are summed by the backward pass."""
         return loss
 
-    def collect(self, value: T) -> list[T]:
-        """Return every process's `value`, in the order of ranks."""
+    def all_gather(self, value: T) -> list[T]:
+        """Return every rank's `value`, in the order of ranks."""
         return [value]
 
 
 def shard_rows(rows: Sequence[TrainingRow], size: int) -> list[list[TrainingRow]]:
-    """Deal rows to so many processes, those of one prompt together: it is computed once then.
+    """Split rows over `size` ranks; rows of one prompt stay together, since it is computed once.
 
-    Longest first, each to who has least. What alone is more than a process's share is cut in two,
-    which costs its prompt once more.
+    Longest prompts first, each to the rank with the fewest tokens. The rows of a prompt that are
+    more than a rank's share are halved, which costs that prompt once more.
     """
-    parts = list(alike(rows, lambda row: row.prompt).values())
+    parts = list(group_rows(rows, lambda row: row.prompt).values())
     while parts and size > 1:
         parts.sort(key=_tokens, reverse=True)
         largest = parts[0]
-        if len(largest) == 1 or _tokens(largest) * size <= SLACK * sum(map(_tokens, parts)):
+        if len(largest) == 1 or _tokens(largest) * size <= MAX_IMBALANCE * sum(map(_tokens, parts)):
             break
         ordered = sorted(largest, key=lambda row: -row.length)
         parts[:1] = [ordered[::2], ordered[1::2]]
@@ -64,5 +65,5 @@ def shard_rows(rows: Sequence[TrainingRow], size: int) -> list[list[TrainingRow]
 
 
 def _tokens(part: Sequence[TrainingRow]) -> int:
-    """Return the tokens that these rows of one prompt cost to compute."""
+    """Return the number of tokens to compute for these rows of one prompt."""
     return len(part[0].prompt_ids) + sum(len(row.completion_ids) for row in part)

@@ -1,4 +1,4 @@
-"""The account of an update: running totals of its steps, of all processes, and their sums."""
+"""Statistics of an update: running totals over its steps and ranks, and the result."""
 
 from __future__ import annotations
 
@@ -10,61 +10,61 @@ from shoal_policy.update.rows import TrainingRow
 
 
 class NonFiniteCause(StrEnum):
-    """The cause of a step's numbers not being finite."""
+    """The cause of non-finite numbers in a step."""
 
     WEIGHTS = "weights"
-    """The policy's weights are not finite themselves: no group is at fault."""
+    """The policy's own weights are not finite: no group is at fault."""
     GROUPS = "groups"
-    """Each of the groups named gives such numbers on its own."""
+    """Each of the listed groups alone gives non-finite numbers."""
     TOGETHER = "together"
-    """Only the step as a whole does: all its groups are named."""
+    """Only the whole step does; all its groups are listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nonfinite:
-    """A step that was not taken because its loss or gradient was NaN or infinite."""
+    """A step that was skipped because its loss or gradient was NaN or infinite."""
 
-    blame: NonFiniteCause
+    cause: NonFiniteCause
     groups: tuple[int, ...]
     """Indices into the update's groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateStats:
-    """The account of an update. Means are over trained tokens; 0 when nothing was trained."""
+    """Statistics of an update. Means are over trained tokens; 0 if nothing was trained."""
 
     loss: float
-    """Mean over the steps taken."""
+    """Mean over the steps."""
     grad_norm: float
-    """Norm before clipping; mean over the steps taken."""
+    """Norm before clipping; mean over the steps."""
     clip_fraction_low: float
-    """Share of tokens held by the lower bound (ratio below it, advantage negative)."""
+    """Share of tokens clipped at the lower bound (ratio below it, advantage negative)."""
     clip_fraction_high: float
-    """Share of tokens held by the upper bound (ratio above it, advantage positive)."""
+    """Share of tokens clipped at the upper bound (ratio above it, advantage positive)."""
     ratio_max: float
     entropy: float
     """Entropy of the policy's next-token distribution at completion tokens, in nats."""
     kl: float
-    """Mean k3 estimate to the reference, in nats; 0 without one."""
-    served_difference: float | None
-    """Mean |claimed − own| log-probability, in nats, of own tokens that a server sampled; None
-    without any."""
+    """Mean k3 estimate to the reference, in nats; 0 without a reference."""
+    sampling_logp_difference: float | None
+    """Mean |server − own| log-probability, in nats, of own tokens that a server sampled; None if
+    there are none."""
     num_tokens: int
-    """Tokens that the policy said in rows that were trained on, each counted once."""
+    """Policy tokens in trained rows, each counted once."""
     num_sequences: int
-    """Rows that were trained on."""
+    """Trained rows."""
     num_steps: int
-    """Optimiser steps taken."""
+    """Optimiser steps."""
     skipped_no_signal: int
-    """Steps not taken because no row had an advantage."""
+    """Steps skipped because no row had an advantage."""
     skipped_nonfinite: int
-    """Steps not taken because the loss or the gradient was NaN or infinite."""
+    """Steps skipped because the loss or the gradient was NaN or infinite."""
     skipped_too_long: int
-    """Rows left out because they do not fit whole."""
+    """Rows skipped because they do not fit whole."""
     token_budget: int
-    """The configured one, or what is left of it after memory ran out: take it from then on."""
+    """The configured budget, or a smaller one after memory ran out; the next update starts here."""
     nonfinite: tuple[Nonfinite, ...] = ()
-    """One for each step of `skipped_nonfinite`."""
+    """One entry for each skipped non-finite step."""
 
 
 @dataclass(slots=True)
@@ -81,28 +81,32 @@ class Totals:
     norms: list[float] = field(default_factory=list)
     no_signal: int = 0
     nonfinite: list[Nonfinite] = field(default_factory=list)
-    served_tokens: int = 0
+    sampling_tokens: int = 0
     """Own tokens that a server sampled."""
-    served_gap: float = 0.0
-    """Sum of |claimed − own| log-probability of these, at the start of the update."""
+    sampling_logp_gap: float = 0.0
+    """Sum of |server − own| log-probability over these, at the start of the update."""
     token_budget: int = 0
 
 
-def merged(parts: Sequence[Totals]) -> Totals:
-    """Return the totals of all processes' rows; what they did together counts once."""
+def merge_totals(parts: Sequence[Totals]) -> Totals:
+    """Return the totals over all ranks' rows; steps, which all take together, count once."""
     total = replace(parts[0])
     for part in parts[1:]:
-        for name in (*("tokens", "low", "high", "entropy", "kl"), "served_tokens", "served_gap"):
+        for name in (
+            *("tokens", "low", "high", "entropy", "kl"),
+            "sampling_tokens",
+            "sampling_logp_gap",
+        ):
             setattr(total, name, getattr(total, name) + getattr(part, name))
         total.ratio_max = max(total.ratio_max, part.ratio_max)
         total.token_budget = min(total.token_budget, part.token_budget)
     return total
 
 
-def summed_up(totals: Totals, trained: list[TrainingRow], too_long: int) -> UpdateStats:
-    """Return what these totals come to; `trained` are the rows that steps were taken on."""
+def build_stats(totals: Totals, trained: list[TrainingRow], too_long: int) -> UpdateStats:
+    """Return the statistics of these totals; `trained` are the rows of all steps."""
     tokens, steps = max(1, totals.tokens), max(1, len(totals.losses))
-    served = totals.served_tokens
+    served = totals.sampling_tokens
     return UpdateStats(
         loss=sum(totals.losses) / steps,
         grad_norm=sum(totals.norms) / steps,
@@ -111,8 +115,8 @@ def summed_up(totals: Totals, trained: list[TrainingRow], too_long: int) -> Upda
         ratio_max=totals.ratio_max,
         entropy=totals.entropy / tokens,
         kl=totals.kl / tokens,
-        served_difference=totals.served_gap / served if served else None,
-        num_tokens=sum(len(row.said) for row in trained),
+        sampling_logp_difference=totals.sampling_logp_gap / served if served else None,
+        num_tokens=sum(len(row.completion_positions) for row in trained),
         num_sequences=len(trained),
         num_steps=len(totals.losses),
         skipped_no_signal=totals.no_signal,

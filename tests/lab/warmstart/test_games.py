@@ -13,7 +13,7 @@ from shoal_lab.warmstart.building import save
 from shoal_lab.warmstart.games import ABLE, CROWD, draw_game, make_player, play_game
 from shoal_lab.warmstart.provenance import differing
 from shoal_policy.model.loading import Policy, wrap_policy
-from shoal_policy.model.prompting import encode_prompt, encode_text, turn_ids
+from shoal_policy.model.prompting import encode_prompt, encode_text, observation_ids
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_a_lesson_has_the_tokens_that_the_policy_meets_when_it_plays(untaught: P
         expected = encode_prompt(untaught, first)
         for number, message in enumerate(played.messages):
             if number:
-                expected += turn_ids(untaught, others[number - 1])
+                expected += observation_ids(untaught, others[number - 1])
             expected += [*encode_text(untaught, message), untaught.eos_id]
         assert ids == expected
         own = [one for one, is_said in zip(ids, said, strict=True) if is_said]

@@ -37,10 +37,10 @@ def test_the_folder_holds_what_was_trained(
     loaded = AutoModelForCausalLM.from_pretrained(out).eval()
     start = AutoModelForCausalLM.from_pretrained(model).eval()
     with torch.inference_mode():
-        trained = trainer.course.policy.model(input_ids=IDS).logits
+        trained = trainer.training_run.policy.model(input_ids=IDS).logits
         assert torch.allclose(loaded(input_ids=IDS).logits, trained, atol=1e-5)
         assert not torch.allclose(start(input_ids=IDS).logits, trained, atol=1e-3)
-    assert len(AutoTokenizer.from_pretrained(out)) == len(trainer.course.policy.tokenizer)
+    assert len(AutoTokenizer.from_pretrained(out)) == len(trainer.training_run.policy.tokenizer)
     assert main(command) == 2, "it would overwrite"
 
 
@@ -57,7 +57,7 @@ def test_adapters_are_added_in_float32_whatever_the_model_is_in(tmp_path: Path) 
     assert loaded.dtype == torch.float32
     start = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16).float().eval()
     with torch.inference_mode():
-        trained = trainer.course.policy.model.float()(input_ids=IDS).logits
+        trained = trainer.training_run.policy.model.float()(input_ids=IDS).logits
         off = (loaded(input_ids=IDS).logits - trained).abs().max()
         moved = (start(input_ids=IDS).logits - trained).abs().max()
     assert off < 1e-4 < moved / 10

@@ -17,7 +17,7 @@ from shoal_policy.model.loading import Policy
 from shoal_policy.update.grpo import make_optimizer, update
 from shoal_settings.schema import Settings
 from tests.policy import tiny_models
-from tests.policy.update.bench import config, make_groups
+from tests.policy.update.update_cases import config, make_groups
 
 LR = 3e-3
 

@@ -63,7 +63,7 @@ def test_ceilings_hardly_cost_honest_publishers_anything(far: int) -> None:
     assert played(scene).total >= 0.95 * played(scene, FREE).total
 
 
-def test_a_node_that_has_met_no_publisher_trains_on_what_is_forwarded() -> None:
+def test_a_node_connected_to_no_publisher_trains_on_forwarded_groups() -> None:
     """As one behind a bootstrap alone, where `near` names who forwards and publishes nothing."""
     scene = Scene(near=1, far=8, is_met=False, names=0, near_publish=False)
     assert played(scene, rounds=30).total > 0.9 * played(Scene(far=0, names=0), rounds=30).total

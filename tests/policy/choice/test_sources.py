@@ -1,6 +1,6 @@
-"""How much one source gives: courses of honest publishers beside who always knows the answer.
+"""The share of one source, in simulated runs of honest publishers and one that is always right.
 
-A course is a trainer's rule alone, with the real strategy: it draws groups network by
+A scenario is a trainer's rule alone, with the real strategy: it draws groups network by
 network, gathers what is usable, chooses, and trains.  Only the rewards are made up.
 """
 
@@ -16,7 +16,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from shoal_policy.choice.advantage import group_advantages
-from shoal_policy.choice.sources import NEVER_MET, Candidate, Sources
+from shoal_policy.choice.sources import UNKNOWN_NETWORK, Candidate, SourceQuota
 from shoal_policy.choice.strategy import ExternalStrategy, parse_strategy
 
 DEFAULT = parse_strategy("positive+balance")
@@ -26,10 +26,10 @@ HONEST = tuple(f"honest{n}" for n in range(8))
 
 def signal(num_right: int) -> float:
     advantages = group_advantages([float(n < num_right) for n in range(ANSWERS)])
-    return sum(advantages[index] for index in DEFAULT.trained_on(advantages))
+    return sum(advantages[index] for index in DEFAULT.select_completions(advantages))
 
 
-class Course:
+class QuotaScenario:
     """A trainer among eight publishers, each by its own network, and an attacker's networks."""
 
     def __init__(
@@ -45,11 +45,11 @@ class Course:
         self._useful, self._places, self._strategy = useful, places, strategy
         self._hostile = tuple(f"hostile{n}" for n in range(networks))
         self._ready: dict[str, list[Candidate]] = {n: [] for n in (*HONEST, *self._hostile)}
-        self._sources = Sources()
+        self._sources = SourceQuota()
         self.signal = Counter[str]()
         self.trained = 0
 
-    def play(self, rounds: int) -> None:
+    def run(self, rounds: int) -> None:
         for _ in range(rounds):
             for network, ready in self._ready.items():
                 ready.extend(self._published(network))
@@ -61,8 +61,8 @@ class Course:
         for _ in range(4 if is_honest else 20):
             right = 4
             if is_honest:
-                taught = self._rng.random() < self._useful
-                right = self._rng.choice((1, 1, 1, 2, 2, 3, 4)) if taught else 0
+                gave_signal = self._rng.random() < self._useful
+                right = self._rng.choice((1, 1, 1, 2, 2, 3, 4)) if gave_signal else 0
             yield Candidate(
                 family=f"family{self._rng.randrange(FAMILIES)}",
                 signal=signal(right),
@@ -74,7 +74,7 @@ class Course:
         usable: list[Candidate] = []
         budget = OVERSAMPLE * (LOCAL + self._places)
         counted = 0
-        while counted < self._strategy.enough(self._places) and budget:
+        while counted < self._strategy.num_candidates(self._places) and budget:
             networks = [network for network, ready in self._ready.items() if ready]
             if not networks:
                 break
@@ -83,7 +83,7 @@ class Course:
             budget -= 1
             if one.signal:
                 usable.append(one)
-                counted += self._strategy.counts(one, self._sources)
+                counted += self._strategy.counts_towards_target(one, self._sources)
         chosen = self._strategy.choose(usable, self._places, sources=self._sources)
         for index, one in enumerate(usable):
             if index in chosen:
@@ -100,7 +100,7 @@ class Course:
 
 SEEDS = range(5)
 OFTEN_USEFUL = [pytest.param(useful, marks=pytest.mark.slow) for useful in (0.3, 0.5)]
-"""Where others are more often useful, an attacker gives less of what is learnt."""
+"""Where others are more often useful, an attacker gives a smaller share of the signal."""
 
 
 @pytest.mark.parametrize("useful", [0.1, *OFTEN_USEFUL])
@@ -109,9 +109,9 @@ def test_one_network_gives_no_more_than_its_ceiling(useful: float, places: int) 
     """Five courses of a hundred rounds, thirty in all. Names and connections have no say."""
     shares = []
     for seed in SEEDS:
-        course = Course(seed, useful, networks=1, places=places)
-        course.play(100)
-        shares.append(course.hostile_share())
+        scenario = QuotaScenario(seed, useful, networks=1, places=places)
+        scenario.run(100)
+        shares.append(scenario.hostile_share())
     assert sum(shares) / len(shares) <= 0.15, shares
 
 
@@ -119,33 +119,33 @@ def test_one_network_gives_no_more_than_its_ceiling(useful: float, places: int) 
 def test_twenty_networks_give_little_more_than_their_share_of_networks(useful: float) -> None:
     shares = []
     for seed in SEEDS:
-        course = Course(seed, useful, networks=20, places=4)
-        course.play(100)
-        shares.append(course.hostile_share())
+        scenario = QuotaScenario(seed, useful, networks=20, places=4)
+        scenario.run(100)
+        shares.append(scenario.hostile_share())
     assert sum(shares) / len(shares) <= 20 / 28 + 0.1, shares
 
 
 @pytest.mark.parametrize("useful", [0.1, *OFTEN_USEFUL])
 def test_honest_publishers_hardly_lose_by_it(useful: float) -> None:
-    """Beside the same without ceilings."""
+    """Compared with the same runs without ceilings."""
     free = ExternalStrategy(
         orders=DEFAULT.orders, advantage_tests=DEFAULT.advantage_tests, has_ceilings=False
     )
     with_it = without = 0.0
     for seed in SEEDS:
         for strategy in (DEFAULT, free):
-            course = Course(seed, useful, strategy=strategy)
-            course.play(100)
+            scenario = QuotaScenario(seed, useful, strategy=strategy)
+            scenario.run(100)
             if strategy is free:
-                without += course.signal.total()
+                without += scenario.signal.total()
             else:
-                with_it += course.signal.total()
+                with_it += scenario.signal.total()
     assert with_it >= 0.95 * without
 
 
-def test_whoever_is_there_alone_fills_all_places() -> None:
+def test_a_single_source_fills_all_slots() -> None:
     one = candidate("only", 3.0)
-    sources = Sources()
+    sources = SourceQuota()
     for _ in range(50):
         sources = sources.next_round()
         chosen = DEFAULT.choose([one] * 8, 8, sources=sources)
@@ -154,8 +154,8 @@ def test_whoever_is_there_alone_fills_all_places() -> None:
             sources.add(one)
 
 
-def test_a_friend_who_gives_much_is_still_learnt_from_beside_one_who_gives_little() -> None:
-    sources, taken = Sources(), 0
+def test_a_large_source_is_still_trained_on_next_to_a_small_one() -> None:
+    sources, taken = SourceQuota(), 0
     for number in range(100):
         sources = sources.next_round()
         offered = [candidate("strong", 3.0) for _ in range(8)]
@@ -169,7 +169,7 @@ def test_a_friend_who_gives_much_is_still_learnt_from_beside_one_who_gives_littl
 
 def test_a_trickle_from_many_networks_hardly_lowers_anybodys_ceiling() -> None:
     """Networks are counted by what they give: 200 that give next to nothing are no 200."""
-    sources, taken = Sources(), 0
+    sources, taken = SourceQuota(), 0
     offered = [candidate(network, 3.0) for network in HONEST]
     for _ in range(100):
         sources = sources.next_round()
@@ -197,16 +197,16 @@ def candidate(network: str, given: float) -> Candidate:
 def test_no_choice_breaks_its_bounds(
     groups: list[tuple[int, float]], places: int, rounds: int
 ) -> None:
-    """Two hundred generated swarms: at most J, each once, and nobody over a ceiling is chosen."""
+    """Two hundred generated swarms: at most J, each once, none over its ceiling."""
     offered = [
         Candidate(
             family=f"{number % 3}",
             signal=given_signal,
-            network=f"n{network}" if network else NEVER_MET,
+            network=f"n{network}" if network else UNKNOWN_NETWORK,
         )
         for number, (network, given_signal) in enumerate(groups)
     ]
-    sources = Sources()
+    sources = SourceQuota()
     for _ in range(rounds):
         sources = sources.next_round()
         chosen = DEFAULT.choose(offered, places, sources=sources)
@@ -215,7 +215,7 @@ def test_no_choice_breaks_its_bounds(
         full = places * sum(one.signal for one in offered) / max(1, len(offered))
         before = sources.copy()
         for index in chosen:
-            assert not before.is_over(offered[index], full)
+            assert not before.is_exceeded(offered[index], full)
             before.add(offered[index])
         sources = before
 

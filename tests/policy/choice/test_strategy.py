@@ -38,8 +38,8 @@ def test_what_is_no_strategy_is_refused(name: str) -> None:
 def test_the_papers_takes_the_first_drawn() -> None:
     uniform = parse_strategy("uniform")
     assert uniform.choose([one(signal=s) for s in (2, 1, 3)], 2) == [0, 1]
-    assert uniform.enough(4) == 4
-    assert parse_strategy("uniform+positive").enough(4) == 16
+    assert uniform.num_candidates(4) == 4
+    assert parse_strategy("uniform+positive").num_candidates(4) == 16
 
 
 def test_balance_takes_families_in_turn() -> None:
@@ -49,8 +49,8 @@ def test_balance_takes_families_in_turn() -> None:
 
 def test_positive_keeps_what_others_got_right() -> None:
     advantages = [-0.5, 1.5, -0.5, 0.0]
-    assert parse_strategy("positive").trained_on(advantages) == [1]
-    assert parse_strategy("uniform").trained_on(advantages) == [0, 1, 2, 3]
+    assert parse_strategy("positive").select_completions(advantages) == [1]
+    assert parse_strategy("uniform").select_completions(advantages) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("name", STRATEGY_WORDS)

@@ -12,7 +12,7 @@ import torch
 
 from shoal_policy.generation import decoding
 from shoal_policy.generation.local import generate, sample_tokens
-from shoal_policy.model.examples import Shots, ShownExamples
+from shoal_policy.model.examples import FamilyExamples, FewShotExamples
 from shoal_policy.model.loading import ModelError, Policy
 from shoal_policy.rollouts import Answer
 from shoal_wire.types import FinishReason, SamplingParams
@@ -142,8 +142,8 @@ def test_a_row_that_ended_is_not_computed_past_the_last_position(examples: tuple
     """Few of many rows have ended, so that they stay for a while: GPT-2 has no row for them."""
     policy = tiny_models.policy("gpt2", positions=len(examples) + 12)
     if examples:
-        shown = ShownExamples(count=1, examples=(), prefix=examples)
-        policy = replace(policy, shots=Shots({"any": shown}))
+        shown = FamilyExamples(count=1, examples=(), prefix=examples)
+        policy = replace(policy, few_shot=FewShotExamples({"any": shown}))
     prompts = [[*examples, *prompt] for prompt in [[1, 30, 4]] * 8 + [PROMPTS[2]]]
     samples = draw(policy, prompts, params=params(max_new_tokens=8))
     assert max(len(sample.ids) for sample in samples[0]) == 8

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from shoal_policy.generation.game import PlayedGame
 from shoal_policy.generation.local import generate
 from shoal_policy.generation.local_generator import Generate, LocalGenerator
-from shoal_policy.generation.questions import prompt_of
+from shoal_policy.generation.questions import build_prompt
 from shoal_policy.model.loading import Policy, wrap_policy
-from shoal_policy.model.prompting import encode_prompt, encode_text, turn_ids
-from shoal_policy.model.retokenized import game_reading
+from shoal_policy.model.prompting import encode_prompt, encode_text, observation_ids
+from shoal_policy.model.retokenized import retokenize_game
 from shoal_policy.rollouts import Answer, OwnGroup, Question
 from shoal_policy.tasks import TaskSource
 from shoal_tasks.turns import SEPARATOR, join_messages, split_messages
@@ -27,7 +27,7 @@ from shoal_tasks.types import Play, PlayRequest
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import Completion, FinishReason
 from tests.policy import tiny_models
-from tests.policy.generation.following_cases import asking, messages_of
+from tests.policy.generation.vllm_cases import messages_of, request_of
 from tests.support import factories as make
 from tests.tasks.games import game_family
 
@@ -41,7 +41,7 @@ class Game:
         self.left -= 1
         return f"{self.left} left <eos>", 0.4 if "a" in message else 0, self.left == 0
 """
-"""Ends after three messages, each of which earns something where it holds an a."""
+"""Ends after three messages, each with a reward if it contains an a."""
 CHATML = (
     "{% for m in messages %}<bos>{{ m['role'] }}\n"
     "{% if m['role'] == 'assistant' %}{{ m['content'].split('think.')[-1] }}{% else %}"
@@ -105,7 +105,7 @@ def played(
     count: int = 3,
     num: int = 24,
 ) -> list[OwnGroup]:
-    asked = asking(
+    requested = request_of(
         policy,
         tasks.held_out(count),
         num_completions=num,
@@ -113,7 +113,7 @@ def played(
         seed=seed,
         play=tasks.play,
     )
-    return LocalGenerator(make).answer(asked)
+    return LocalGenerator(make).generate(requested)
 
 
 def answers_of(groups: Sequence[OwnGroup]) -> list[Answer]:
@@ -131,11 +131,11 @@ def eager(policy: Policy) -> Policy:
 @pytest.mark.parametrize("name", BETWEEN)
 def test_a_turn_is_what_the_template_writes_between_two_messages(name: str) -> None:
     policy = policy_of(name)
-    for said in ("2 left", "a <eos> <bos>user\n", " spaced "):
-        text = policy.tokenizer.decode(turn_ids(policy, said))
-        assert text == BETWEEN[name].replace("OBS", said)
-        assert encode_text(policy, said) in [
-            turn_ids(policy, said)[start : start + len(said)] for start in range(40)
+    for message in ("2 left", "a <eos> <bos>user\n", " spaced "):
+        text = policy.tokenizer.decode(observation_ids(policy, message))
+        assert text == BETWEEN[name].replace("OBS", message)
+        assert encode_text(policy, message) in [
+            observation_ids(policy, message)[start : start + len(message)] for start in range(40)
         ], "names of special tokens in an observation are text"
 
 
@@ -157,9 +157,9 @@ def test_with_real_templates_appended_turns_are_the_rendered_conversation(name: 
     policy = real(name)
     conversation: list[dict[str, str]] = []
     ids: list[int] = []
-    for asked, said in (("Guess", "4"), ("lower, 3 left", "a <eos>"), ("No", "2 or 1")):
-        ids += turn_ids(policy, asked) if ids else encode_prompt(policy, asked)
-        conversation.append({"role": "user", "content": asked})
+    for requested, message in (("Guess", "4"), ("lower, 3 left", "a <eos>"), ("No", "2 or 1")):
+        ids += observation_ids(policy, requested) if ids else encode_prompt(policy, requested)
+        conversation.append({"role": "user", "content": requested})
         rendered = policy.tokenizer.apply_chat_template(
             conversation, add_generation_prompt=True, enable_thinking=False, tokenize=False
         )
@@ -167,8 +167,8 @@ def test_with_real_templates_appended_turns_are_the_rendered_conversation(name: 
             rendered = rendered.replace("assistant\n4", "assistant\n<think>\n\n</think>\n\n4")
             rendered = rendered.replace("assistant\na", "assistant\n<think>\n\n</think>\n\na")
         assert policy.tokenizer.decode(ids) == rendered
-        ids += [*encode_text(policy, said), *policy.eos_ids]
-        conversation.append({"role": "assistant", "content": said})
+        ids += [*encode_text(policy, message), *policy.eos_ids]
+        conversation.append({"role": "assistant", "content": message})
 
 
 @pytest.mark.parametrize("name", BETWEEN)
@@ -267,7 +267,7 @@ def test_a_game_whose_environment_fails_ends(play: Play) -> None:
     policy = policy_of("tiny")
     game = PlayedGame(question=question(), prompt=[1, 2], place=0)
     game.add_message(policy, sample(policy, "a"))
-    game.add_answer(policy, play)
+    game.add_observation(policy, play)
     assert game.ended is FinishReason.LENGTH
 
 
@@ -285,17 +285,21 @@ def test_others_games_are_read_as_own_ones(tasks: TaskSource) -> None:
             completion = Completion(
                 text=answer.text, num_tokens=answer.num_tokens, finish_reason=answer.finish_reason
             )
-            read = game_reading(policy, completion, play.observations, 7)
+            read = retokenize_game(policy, completion, play.observations, 7)
             honest = all(
-                token > 4 or token == 2 for token in (answer.ids[i] for i in answer.said or ())
+                token > 4 or token == 2
+                for token in (answer.ids[i] for i in answer.completion_positions or ())
             )
             if read is not None and honest:
-                assert read.ids == answer.ids and read.said == answer.said
+                assert (
+                    read.ids == answer.ids
+                    and read.completion_positions == answer.completion_positions
+                )
                 compared += len(split_messages(answer.text)) > 1
             elif honest:
                 assert not split_messages(answer.text)[-1]
             if len(play.observations) > 1:
-                assert game_reading(policy, completion, (), 7) is None
+                assert retokenize_game(policy, completion, (), 7) is None
     assert compared > 3
 
 
@@ -311,14 +315,16 @@ def test_a_reading_says_what_the_messages_say(
 ) -> None:
     policy = READER
     completion = Completion(text=join_messages(messages), num_tokens=9, finish_reason=finish)
-    read = game_reading(policy, completion, observations, 6)
-    assert read is not None and read.said is not None
+    read = retokenize_game(policy, completion, observations, 6)
+    assert read is not None and read.completion_positions is not None
     ends = [policy.eos_id] * len(messages)
-    said = [[*encode_text(policy, one), end] for one, end in zip(messages, ends, strict=True)]
+    message = [[*encode_text(policy, one), end] for one, end in zip(messages, ends, strict=True)]
     if finish is FinishReason.LENGTH:
-        said[-1].pop()
-    assert [read.ids[place] for place in read.said] == [token for one in said for token in one]
-    assert game_reading(policy, completion, observations, max(map(len, said)) - 1) is None
+        message[-1].pop()
+    assert [read.ids[place] for place in read.completion_positions] == [
+        token for one in message for token in one
+    ]
+    assert retokenize_game(policy, completion, observations, max(map(len, message)) - 1) is None
 
 
 @given(
@@ -335,25 +341,29 @@ def test_of_a_game_what_its_environment_does_not_read_is_marked(
     )
     bounds = st.tuples(st.integers(0, 5), st.integers(0, 5))
     parts = [data.draw(bounds.filter(lambda part: part[0] <= part[1])) for _ in messages]
-    read = game_reading(READER, completion, ["seen"] * 3, 6, parts)
-    assert read is not None and read.said is not None and read.unread is not None
-    assert len(read.unread) == len(read.said)
+    read = retokenize_game(READER, completion, ["seen"] * 3, 6, parts)
+    assert (
+        read is not None
+        and read.completion_positions is not None
+        and read.unscored_mask is not None
+    )
+    assert len(read.unscored_mask) == len(read.completion_positions)
     expected = []
     for message, (start, end) in zip(messages, parts, strict=True):
         # A character a token, and the end of the message, which is read.
         expected += [not start <= at < end for at in range(len(message))] + [False]
-    assert list(read.unread) == expected
-    whole = game_reading(READER, completion, ["seen"] * 3, 6)
-    assert whole is not None and whole.unread is None
+    assert list(read.unscored_mask) == expected
+    whole = retokenize_game(READER, completion, ["seen"] * 3, 6)
+    assert whole is not None and whole.unscored_mask is None
 
 
 READER = policy_of("llama")
 
 
-@pytest.mark.parametrize(("said", "kept"), [("ab7cd", 2), ("7cd", 1)])
+@pytest.mark.parametrize(("message", "kept"), [("ab7cd", 2), ("7cd", 1)])
 @pytest.mark.parametrize("before", [[], ["a"]])
 def test_a_message_with_the_separator_ends_its_game_before_it(
-    before: list[str], said: str, kept: int
+    before: list[str], message: str, kept: int
 ) -> None:
     """One that begins with it is one token and says nothing."""
     policy = policy_of("tiny")
@@ -362,15 +372,19 @@ def test_a_message_with_the_separator_ends_its_game_before_it(
     earlier = [sample(policy, text) for text in before]
     for one in earlier:
         game.add_message(policy, one)
-        game.add_answer(policy, Play(observations=("b",), done=False, reward=0.0))
-    drawn = sample(policy, said)
-    game.add_message(policy, replace(drawn, text=said.replace("7", SEPARATOR)))
+        game.add_observation(policy, Play(observations=("b",), done=False, reward=0.0))
+    drawn = sample(policy, message)
+    game.add_message(policy, replace(drawn, text=message.replace("7", SEPARATOR)))
     answer = game.answer()
-    assert split_messages(answer.text) == (*before, said.partition("7")[0])
+    assert split_messages(answer.text) == (*before, message.partition("7")[0])
     assert answer.finish_reason is FinishReason.LENGTH
     assert answer.ids[-kept:] == drawn.ids[:kept]
-    assert (answer.said or ())[-1] == len(answer.ids) - 1
-    assert len(answer.logprobs) == answer.num_said == sum(len(o.ids) for o in earlier) + kept
+    assert (answer.completion_positions or ())[-1] == len(answer.ids) - 1
+    assert (
+        len(answer.logprobs)
+        == answer.num_completion_tokens
+        == sum(len(o.ids) for o in earlier) + kept
+    )
 
 
 QUICK = """
@@ -383,7 +397,7 @@ class Game:
         self.turn += 1
         return "", float(message == ""), True
 """
-"""Says nothing, and is over whatever is said first."""
+"""Replies with nothing, and ends after any first message."""
 
 
 def test_a_game_that_is_over_at_once_and_messages_that_are_empty(tmp_path: Path) -> None:
@@ -408,7 +422,7 @@ def test_empty_messages_go_on(tasks: TaskSource) -> None:
     policy = replace(policy, eos_ids=frozenset(range(policy.model.config.vocab_size)))
     for answer in answers_of(played(policy, tasks, num=6)):
         assert split_messages(answer.text) == ("", "", "")
-        assert answer.finish_reason is FinishReason.STOP and answer.num_said == 3
+        assert answer.finish_reason is FinishReason.STOP and answer.num_completion_tokens == 3
 
 
 def test_positions_run_out_in_the_middle_of_a_game(tasks: TaskSource) -> None:
@@ -418,10 +432,10 @@ def test_positions_run_out_in_the_middle_of_a_game(tasks: TaskSource) -> None:
         policy = policy_of("tiny", positions=positions)
         policy = replace(policy, eos_ids=frozenset({2, *range(5, 16)}))
         (group,) = played(policy, tasks, count=1, num=8)
-        prompt = prompt_of(policy, group.question) or []
+        prompt = build_prompt(policy, group.question) or []
         for answer in group.answers:
             assert len(prompt) + len(answer.ids) <= positions
-            assert (answer.said or ())[-1] == len(answer.ids) - 1
+            assert (answer.completion_positions or ())[-1] == len(answer.ids) - 1
             ends.add((answer.finish_reason, answer.ids[-1] in policy.eos_ids))
     stop, cut = FinishReason.STOP, FinishReason.LENGTH
     assert ends == {(stop, True), (cut, True), (cut, False)}

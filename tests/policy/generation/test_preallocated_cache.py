@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from shoal_policy.generation import decoding
-from shoal_policy.generation.decoding import CacheDecoder, cache_of
-from shoal_policy.generation.ready import row_bytes
+from shoal_policy.generation.decoding import CacheDecoder, build_cache
+from shoal_policy.generation.sampling_setup import row_bytes
 from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import Answer
 from tests.policy import tiny_models
@@ -55,7 +55,7 @@ def test_answers_are_those_of_the_model_s_own_cache(
         shape = rng.randint(1, 5), rng.randint(1, 30)
         ours = draw(policy, prompts, *shape)
         with monkeypatch.context() as patched:
-            patched.setattr(decoding, "cache_of", lambda _policy, _columns: None)
+            patched.setattr(decoding, "build_cache", lambda _policy, _columns: None)
             theirs = draw(policy, prompts, *shape)
         tiny_models.assert_same_answers(ours, theirs, 1e-5)
 
@@ -66,12 +66,12 @@ def test_answers_in_bfloat16_are_those_of_the_model_s_own_cache(
 ) -> None:
     policy = in_bfloat16(architecture)
     ours = draw(policy, PROMPTS, 2, 12)
-    monkeypatch.setattr(decoding, "cache_of", lambda _policy, _columns: None)
+    monkeypatch.setattr(decoding, "build_cache", lambda _policy, _columns: None)
     assert draw(policy, PROMPTS, 2, 12) == ours
 
 
 @pytest.mark.parametrize("architecture", ["qwen2", "gpt2"])
-def test_a_token_is_written_beside_those_before_it(architecture: str) -> None:
+def test_a_token_is_appended_to_those_before_it(architecture: str) -> None:
     """Nothing that is held is copied, but where rows leave."""
     policy = as_decoded_by_transformers(architecture)
     with torch.inference_mode():
@@ -96,13 +96,13 @@ def test_what_rows_hold_is_what_is_counted_on(monkeypatch: pytest.MonkeyPatch) -
     made: list[Any] = []
 
     def kept(of: Policy, columns: int) -> Any:
-        made.append((cache_of(of, columns), columns))
+        made.append((build_cache(of, columns), columns))
         return made[-1][0]
 
-    monkeypatch.setattr(decoding, "cache_of", kept)
+    monkeypatch.setattr(decoding, "build_cache", kept)
     draw(policy, PROMPTS, 2, 12)
     ((cache, columns),) = made
-    rooms = [room for layer in cache.layers for room in layer._room]
+    rooms = [room for layer in cache.layers for room in layer._buffers]
     held = sum(room.untyped_storage().nbytes() for room in rooms)
     assert columns == len(PROMPTS[0]) + 12
     assert held == 4 * (row_bytes(policy, columns) - row_bytes(policy, 0))

@@ -14,12 +14,12 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from shoal_policy.generation.probe import MOST_DIFFERENCE, bound, difference
+from shoal_policy.generation.probe import MAX_DIFFERENCE, logprob_difference, max_difference
 from shoal_policy.model.loading import Policy, load_policy
 from shoal_policy.model.lora import add_adapter
 from shoal_policy.rollouts import Answer, OwnGroup
 from tests.policy import tiny_models
-from tests.policy.generation.following_cases import ask, follower, off, stamps, stir
+from tests.policy.generation.vllm_cases import ask, follower, off, stamps, stir
 from tests.policy.tiny_models import refused
 from tests.policy.vllm_server import VllmServer
 
@@ -91,11 +91,11 @@ FAULTS = {
 }
 
 
-def lying(said: Callable[[list[float]], Any]) -> Change:
+def lying(lie_about: Callable[[list[float]], Any]) -> Change:
     def change(reply: dict[str, Any]) -> Any:
         for choice in reply["choices"]:
             choice["logprobs"] = {
-                "token_logprobs": said(list(choice["logprobs"]["token_logprobs"]))
+                "token_logprobs": lie_about(list(choice["logprobs"]["token_logprobs"]))
             }
         return reply
 
@@ -105,26 +105,26 @@ def lying(said: Callable[[list[float]], Any]) -> Change:
 def lie(rng: random.Random) -> tuple[str, Change]:
     by, times = rng.uniform(0.3, 5), rng.choice([rng.uniform(0.2, 0.7), rng.uniform(1.4, 3)])
     lies: dict[str, Callable[[list[float]], Any]] = {
-        "less by the same": lambda said: [one - by for one in said],
-        "another temperature's": lambda said: [one * times for one in said],
-        "all certain": lambda said: [0.0] * len(said),
-        "all the same": lambda said: [-1.0 - by] * len(said),
-        "bits for nats": lambda said: [one / 0.693 for one in said],
-        "probabilities": lambda said: [2.718281828**one for one in said],
-        "no number": lambda said: [float("nan")] * len(said),
-        "beyond any": lambda said: [-(10**400)] * len(said),
-        "out of this world": lambda said: [-1e300] * len(said),
-        "words": lambda said: ["-1.0"] * len(said),
-        "truth values": lambda said: [True] * len(said),
-        "one too few": lambda said: said[:-1],
-        "one too many": lambda said: [*said, -1.0],
-        "none": lambda said: None,
+        "less by the same": lambda logprobs: [one - by for one in logprobs],
+        "another temperature's": lambda logprobs: [one * times for one in logprobs],
+        "all certain": lambda logprobs: [0.0] * len(logprobs),
+        "all the same": lambda logprobs: [-1.0 - by] * len(logprobs),
+        "bits for nats": lambda logprobs: [one / 0.693 for one in logprobs],
+        "probabilities": lambda logprobs: [2.718281828**one for one in logprobs],
+        "no number": lambda logprobs: [float("nan")] * len(logprobs),
+        "beyond any": lambda logprobs: [-(10**400)] * len(logprobs),
+        "out of this world": lambda logprobs: [-1e300] * len(logprobs),
+        "words": lambda logprobs: ["-1.0"] * len(logprobs),
+        "truth values": lambda logprobs: [True] * len(logprobs),
+        "one too few": lambda logprobs: logprobs[:-1],
+        "one too many": lambda logprobs: [*logprobs, -1.0],
+        "none": lambda logprobs: None,
     }
     name = rng.choice(sorted(lies))
     return name, lying(lies[name])
 
 
-def asked(one: Any, policy: Policy, version: int) -> list[OwnGroup]:
+def requested(one: Any, policy: Policy, version: int) -> list[OwnGroup]:
     return ask(one, policy, version, count=1)
 
 
@@ -135,7 +135,7 @@ def asked(one: Any, policy: Policy, version: int) -> list[OwnGroup]:
         for seed in range(NUM_CASES)
     ],
 )
-def test_a_server_that_does_not_follow_is_asked_nothing_until_it_does(
+def test_a_server_with_other_weights_gets_no_requests_until_it_has_the_policys(
     seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pytest.importorskip("peft")
@@ -157,20 +157,22 @@ def test_a_server_that_does_not_follow_is_asked_nothing_until_it_does(
             server.taken = FAULTS[name](rng)
         else:
             name = ""
-        assert stamps(asked(one, policy, 0)) == {0}
+        assert stamps(requested(one, policy, 0)) == {0}
         assert one.server_logp_difference is not None and one.server_logp_difference < 1e-4
         if not name:
             name, server.change_probe = lie(rng)
         stir(policy, seed + 1000)
         num_asked = len(server.questions)
-        assert asked(one, policy, 1) == [], name
+        assert requested(one, policy, 1) == [], name
         assert len(server.questions) == num_asked
-        said = "".join(one.getMessage() for one in caplog.records if "following" in one.name)
-        assert "does not follow the policy" in said or "no usable log-probabilities" in said
-        assert "this round has the groups of others alone" in said and "\n" not in said
+        message = "".join(
+            one.getMessage() for one in caplog.records if "vllm_generator" in one.name
+        )
+        assert "does not follow the policy" in message or "no usable log-probabilities" in message
+        assert "this round trains on external groups only" in message and "\n" not in message
         json.dumps(one.server_logp_difference, allow_nan=False)
         server.taken, server.change_probe = (lambda _had, given: given), (lambda reply: reply)
-        groups = asked(one, policy, 1)
+        groups = requested(one, policy, 1)
         assert stamps(groups) == {1} and off(policy, groups) < 1e-4
 
 
@@ -191,7 +193,7 @@ def test_a_server_with_a_packed_copy_of_a_tied_matrix_follows(
         one = follower(policy, server, tmp_path / "served")
         for version in range(3):
             stir(policy, version)
-            groups = asked(one, policy, version)
+            groups = requested(one, policy, version)
             assert stamps(groups) == {version} and off(policy, groups) < 1e-4
         assert server.forgotten == 3, "what it had computed of prompts is of older weights"
     own, read = policy.model.state_dict(), load_policy(str(folder), device="cpu").model
@@ -208,7 +210,7 @@ def test_a_server_on_another_model_is_one_line_with_what_to_do(tmp_path: Path) -
         server.taken = lambda _had, _given: tiny_models.policy("llama", seed=1)
         one = follower(policy, server, tmp_path / "served")
         with refused("nats a token ", " on the model that is trained", server.base_url):
-            asked(one, policy, 0)
+            requested(one, policy, 0)
         assert not server.questions
 
 
@@ -225,8 +227,8 @@ def test_a_server_that_restarts_before_it_is_compared_is_given_the_weights_again
             return False
 
         server.mishap = fate
-        groups = asked(follower(policy, server, tmp_path / "served"), policy, 0)
-        assert stamps(groups) == {0} and len(server.asked("/collective_rpc")) == 2
+        groups = requested(follower(policy, server, tmp_path / "served"), policy, 0)
+        assert stamps(groups) == {0} and len(server.requests_to("/collective_rpc")) == 2
 
 
 def test_an_honest_difference_of_half_precision_is_within_the_bound() -> None:
@@ -239,9 +241,9 @@ def test_an_honest_difference_of_half_precision_is_within_the_bound() -> None:
         temperature = rng.choice([0.3, 0.6, 1.0, 1.5])
         prompt = [rng.randrange(5, tiny_models.VOCAB) for _ in range(rng.randint(1, 64))]
         answers = sampled(half, prompt, temperature, seed)
-        found = difference(policy, prompt, answers, temperature)
+        found = logprob_difference(policy, prompt, answers, temperature)
         assert found is not None
-        worst = max(worst, found / bound(temperature))
+        worst = max(worst, found / max_difference(temperature))
     assert worst < 0.5
 
 
@@ -262,5 +264,5 @@ def sampled(policy: Policy, prompt: list[int], temperature: float, seed: int) ->
 
 
 def test_errors_of_logits_count_by_the_temperature() -> None:
-    assert [bound(one) for one in (2.0, 1.0, 0.0)] == [MOST_DIFFERENCE] * 3
-    assert bound(0.5) == 2 * MOST_DIFFERENCE
+    assert [max_difference(one) for one in (2.0, 1.0, 0.0)] == [MAX_DIFFERENCE] * 3
+    assert max_difference(0.5) == 2 * MAX_DIFFERENCE

@@ -1,4 +1,4 @@
-"""A real server of OpenAI's protocol that somebody has started, such as llama.cpp's.
+"""A real server of OpenAI's protocol that is already running, such as llama.cpp's.
 
 `OPENAI_SERVER` is its address with `/v1`, `OPENAI_MODEL` its name of the model. It passed with
 llama.cpp's own server (xllamacpp 2026.10, SmolLM2-135M-Instruct in 4 bits).
@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from tests.policy.generation.following_cases import served_flags, trained
+from tests.policy.generation.vllm_cases import served_flags, trained
 
 URL = os.environ.get("OPENAI_SERVER")
 

@@ -18,15 +18,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shoal_policy.generation.probe import MOST_DIFFERENCE
+from shoal_policy.generation.probe import MAX_DIFFERENCE
 from shoal_policy.generation.replies import BadReplyError
 from shoal_policy.generation.requests import InferenceServer
-from shoal_policy.generation.served_weights import AdapterPusher, Pusher, WholePusher
+from shoal_policy.generation.served_weights import AdapterPusher, FullWeightsPusher, Pusher
 from shoal_policy.generation.vllm_generator import VllmGenerator
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import add_adapter
 from tests.policy import tiny_models
-from tests.policy.generation.following_cases import (
+from tests.policy.generation.test_served_games import assert_appended, ending, request_of
+from tests.policy.generation.vllm_cases import (
     ask,
     off,
     served_flags,
@@ -34,7 +35,6 @@ from tests.policy.generation.following_cases import (
     stir,
     trained,
 )
-from tests.policy.generation.test_served_games import asking, assert_appended, ending
 from tests.policy.training_cases import free_port
 
 VLLM = os.environ.get("VLLM") or shutil.which("vllm")
@@ -119,15 +119,15 @@ def following(policy: Policy, base_url: str, pusher: Pusher) -> VllmGenerator:
 def write(policy: Policy, folder: Path) -> Path:
     """Do as the trainer does at its start, when no server is there yet."""
     with pytest.raises(BadReplyError):
-        WholePusher(http("http://127.0.0.1:9/v1"), folder, "whole").push(policy, 0)
+        FullWeightsPusher(http("http://127.0.0.1:9/v1"), folder, "whole").push(policy, 0)
     return folder / "model"
 
 
-@pytest.mark.parametrize(("dtype", "most"), [("float32", 1e-4), ("bfloat16", MOST_DIFFERENCE)])
+@pytest.mark.parametrize(("dtype", "most"), [("float32", 1e-4), ("bfloat16", MAX_DIFFERENCE)])
 def test_whole_weights_of_a_tied_model_follow(dtype: str, most: float, tmp_path: Path) -> None:
     policy, served = tied(), tmp_path / "served"
     with vllm(write(policy, served), tmp_path / "log", dtype=dtype) as base_url:
-        one = following(policy, base_url, WholePusher(http(base_url), served, "whole"))
+        one = following(policy, base_url, FullWeightsPusher(http(base_url), served, "whole"))
         for version in range(4):
             groups = ask(one, policy, version)
             assert len(groups) == 2 and stamps(groups) == {version}
@@ -163,7 +163,7 @@ def test_adapters_follow_a_server_that_dies_and_comes_back(tmp_path: Path) -> No
     with vllm(folder, tmp_path / "log", *flags, port=port) as base_url:
         one = following(policy, base_url, AdapterPusher(http(base_url), tmp_path / "served"))
         assert stamps(ask(one, policy, 0)) == {0}
-    assert ask(one, policy, 0) == [], "a dead server is waited for, and the round goes on"
+    assert ask(one, policy, 0) == [], "a dead server is waited for, and the round continues"
     with vllm(folder, tmp_path / "log", *flags, port=port) as base_url:
         groups = ask(one, policy, 0)  # the server has forgotten the adapter that it had
         assert stamps(groups) == {0} and off(policy, groups) < 1e-3
@@ -181,23 +181,23 @@ def test_whole_weights_follow_a_server_that_dies_and_comes_back(
     policy, served, port = tied(), tmp_path / "served", free_port()
     folder = write(policy, served)
     with vllm(folder, tmp_path / "log", port=port) as base_url:
-        one = following(policy, base_url, WholePusher(http(base_url), served, "whole"))
+        one = following(policy, base_url, FullWeightsPusher(http(base_url), served, "whole"))
         assert stamps(ask(one, policy, 0)) == {0}
     stir(policy, 0)
-    assert ask(one, policy, 1) == [], "a dead server is waited for, and the round goes on"
-    assert "this round has the groups of others alone" in caplog.text
+    assert ask(one, policy, 1) == [], "a dead server is waited for, and the round continues"
+    assert "this round trains on external groups only" in caplog.text
     with vllm(folder, tmp_path / "log", port=port) as base_url:
         groups = ask(one, policy, 1)
         assert stamps(groups) == {1} and off(policy, groups) < 1e-3
         # The weights go to a folder that is not the server's: it reads the old ones once more.
-        astray = WholePusher(http(base_url), tmp_path / "another", "whole")
+        astray = FullWeightsPusher(http(base_url), tmp_path / "another", "whole")
         stale = following(policy, base_url, astray)
         assert len(ask(stale, policy, 1)) == 2, "these are the weights that it has"
         stir(policy, 1)
         assert ask(stale, policy, 2) == []
         print(f"stale: {stale.server_logp_difference:.1e} nats a token")
         assert stale.server_logp_difference is not None
-        assert stale.server_logp_difference > MOST_DIFFERENCE
+        assert stale.server_logp_difference > MAX_DIFFERENCE
         assert "does not follow the policy" in caplog.text
         assert stamps(ask(one, policy, 2)) == {2}, "the right folder, the right weights"
 
@@ -242,8 +242,8 @@ def test_a_server_that_keeps_a_tied_matrix_is_refused(tmp_path: Path) -> None:
         print(f"one name, version 1: {one.server_logp_difference:.1e} nats a token")
         assert one.server_logp_difference is not None
         follows = one.server_logp_difference < 1e-4 and off(policy, groups) < 1e-3
-        assert follows or (one.server_logp_difference > MOST_DIFFERENCE and groups == [])
-        one = following(policy, base_url, WholePusher(http(base_url), tmp_path, "whole"))
+        assert follows or (one.server_logp_difference > MAX_DIFFERENCE and groups == [])
+        one = following(policy, base_url, FullWeightsPusher(http(base_url), tmp_path, "whole"))
         assert off(policy, ask(one, policy, 1)) < 1e-3, "as soon as both are named"
         print(f"both names, version 1: {one.server_logp_difference:.1e} nats a token")
 
@@ -257,8 +257,8 @@ def test_it_plays_games_of_several_turns(tmp_path: Path) -> None:
     """Each message is asked for behind all tokens of its game, and its numbers are true of it."""
     policy, served = ending(tied()), tmp_path / "served"
     with vllm(write(policy, served), tmp_path / "log") as base_url:
-        one = following(policy, base_url, WholePusher(http(base_url), served, "whole"))
-        groups = one.answer(asking(policy, num_completions=4))
+        one = following(policy, base_url, FullWeightsPusher(http(base_url), served, "whole"))
+        groups = one.generate(request_of(policy, num_completions=4))
         assert [len(group.answers) for group in groups] == [4] * 4
         assert assert_appended(policy, groups) > 4
         assert off(policy, groups) < 1e-3

@@ -14,12 +14,12 @@ import pytest
 
 from shoal_policy import __main__ as command
 from shoal_policy import generate_only
-from shoal_policy.generation.remote import RemoteGenerator, remote_generator
+from shoal_policy.generation.remote import RemoteGenerator, build_remote_generator
 from shoal_policy.generation.replies import BadReplyError, read_answer
 from shoal_policy.generation.requests import InferenceServer, ServerRefusedError
 from shoal_settings.schema import Settings
 from shoal_wire.types import FinishReason
-from tests.policy.generation.following_cases import SAMPLING, question, served_flags, trained
+from tests.policy.generation.vllm_cases import SAMPLING, question, served_flags, trained
 from tests.policy.model_server import Fate, Handler, ModelServer, replies
 from tests.policy.tiny_models import refused
 from tests.policy.training_cases import metrics
@@ -51,9 +51,9 @@ def hangs_up(handler: Handler, _request: dict[str, Any]) -> bool:
     return True
 
 
-def test_it_asks_as_told_and_reads_what_is_said() -> None:
+def test_requests_follow_the_settings_and_replies_are_parsed() -> None:
     with ModelServer() as server:
-        groups = generator(server, api_key="k").answer([question(1), question(2, tagged=True)])
+        groups = generator(server, api_key="k").generate([question(1), question(2, tagged=True)])
         assert [group.question.text for group in groups] == ["what is 1 + 1?", "what is 2 + 2?"]
         answers = [answer for group in groups for answer in group.answers]
         assert len(answers) == 6
@@ -71,7 +71,7 @@ def test_it_asks_as_told_and_reads_what_is_said() -> None:
 
 def test_no_more_requests_at_once_than_allowed() -> None:
     with ModelServer() as server:
-        generator(server, connections=2).answer([question(n) for n in range(4)])
+        generator(server, connections=2).generate([question(n) for n in range(4)])
         assert len(server.requests) == 12
         assert server.most <= 2
 
@@ -124,7 +124,7 @@ def test_what_a_reply_does_not_count_is_counted_or_guessed() -> None:
 def test_a_bad_moment_passes(fate: Fate) -> None:
     with ModelServer(first(3, fate)) as server:
         remote = generator(server, connections=2)
-        (group,) = remote.answer([question()])
+        (group,) = remote.generate([question()])
         assert len(group.answers) == 3
         assert remote.num_failed == 0
         assert len(server.requests) == 6
@@ -133,11 +133,11 @@ def test_a_bad_moment_passes(fate: Fate) -> None:
 def test_a_server_that_stays_broken_costs_its_answers_and_nothing_else() -> None:
     with ModelServer(replies(500, b"boom")) as server:
         remote = generator(server)
-        assert remote.answer([question()]) == []
+        assert remote.generate([question()]) == []
         assert remote.num_failed == 3
         assert len(server.requests) == 12
         server.fate = lambda _handler, _request: False
-        assert len(remote.answer([question()])) == 1
+        assert len(remote.generate([question()])) == 1
 
 
 def test_a_slow_server_is_given_up_and_does_not_hold_up_the_end() -> None:
@@ -149,47 +149,47 @@ def test_a_slow_server_is_given_up_and_does_not_hold_up_the_end() -> None:
 
     with ModelServer(first(1, waits)) as server:
         remote = generator(server, request_seconds=0.3)
-        assert len(remote.answer([question()])) == 1
+        assert len(remote.generate([question()])) == 1
         assert len(server.requests) == 4
     with ModelServer(waits) as server:
-        asked: list[bool] = []
+        requested: list[bool] = []
 
         def stop() -> bool:
-            asked.append(bool(server.requests))
-            return asked[-1]
+            requested.append(bool(server.requests))
+            return requested[-1]
 
-        assert generator(server, stop=stop, request_seconds=60.0).answer([question()]) == []
+        assert generator(server, stop=stop, request_seconds=60.0).generate([question()]) == []
     release.set()
 
 
 @pytest.mark.parametrize(("status", "do"), [(401, "OPENAI_API_KEY"), (404, "--remote-model")])
-def test_a_refusal_for_good_is_told_in_one_line_with_what_to_do(status: int, do: str) -> None:
+def test_a_permanent_refusal_is_one_line_with_advice(status: int, do: str) -> None:
     with (
         ModelServer(replies(status, {"error": "no\nsuch key"})) as server,
         refused(str(status), do, server.base_url, error=ServerRefusedError),
     ):
-        generator(server).answer([question()])
+        generator(server).generate([question()])
 
 
 def test_once_it_has_answered_a_refusal_costs_the_answer_only() -> None:
     with ModelServer() as server:
         remote = generator(server)
-        remote.answer([question()])
+        remote.generate([question()])
         server.fate = replies(401, b"")
-        assert remote.answer([question()]) == []
+        assert remote.generate([question()]) == []
 
 
 def test_it_learns_the_servers_dialect() -> None:
     old = replies(404, {"error": "unknown path"}, only="/v1/chat/completions")
     with ModelServer(old) as server:
-        (group,) = generator(server, connections=1).answer([question()])
+        (group,) = generator(server, connections=1).generate([question()])
         assert len(group.answers) == 3
         assert server.paths[-1] == "/v1/completions"
         assert server.requests[-1]["prompt"].endswith("Answer:")
 
     with ModelServer() as server:
         settings = Settings(base_url=server.base_url, prompt="plain", completions=3)
-        assert remote_generator(settings, lambda: False).answer([question()])
+        assert build_remote_generator(settings, lambda: False).generate([question()])
         assert set(server.paths) == {"/v1/completions"}
 
     def new(handler: Handler, request: dict[str, Any]) -> bool:
@@ -198,14 +198,14 @@ def test_it_learns_the_servers_dialect() -> None:
         return "max_tokens" in request
 
     with ModelServer(new) as server:
-        assert len(generator(server).answer([question()])) == 1
+        assert len(generator(server).generate([question()])) == 1
         assert server.requests[-1]["max_completion_tokens"] == 5
 
 
 def test_an_endless_reply_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal_policy.generation.requests.MAX_REPLY_BYTES", 10_000)
     with ModelServer(first(1, replies(200, b" " * 20_000))) as server:
-        assert len(generator(server).answer([question()])) == 1
+        assert len(generator(server).generate([question()])) == 1
 
 
 def flags(server: ModelServer, *more: str) -> list[str]:
@@ -242,9 +242,9 @@ def test_a_server_that_is_away_is_one_line_and_the_round_is_not_counted(
     with ModelServer(first(24, replies(503, b"down"))) as server:
         caplog.set_level("INFO")
         assert command.main(flags(server, "--role=generate", "--alone", "--rounds=1")) == 0
-    said = [record.getMessage() for record in caplog.records]
-    assert len([one for one in said if "status 503; next try in 0 s" in one]) == 1
-    assert not [one for one in said if "HTTP Request" in one]
+    message = [record.getMessage() for record in caplog.records]
+    assert len([one for one in message if "status 503; next try in 0 s" in one]) == 1
+    assert not [one for one in message if "HTTP Request" in one]
     [row] = metrics(Path("d"))
     assert (row["round"], row["completions/mean_length"] > 0) == (1, True)
 
@@ -254,16 +254,16 @@ def test_answers_that_are_missing_are_one_line(caplog: pytest.LogCaptureFixture)
         return len(server.requests) > 3 and replies(503, b"busy")(handler, request)
 
     with ModelServer(busy_later) as server:
-        told: list[tuple[int, float]] = []
+        reported: list[tuple[int, float]] = []
         remote = generator(server, connections=1)
-        groups = remote.answer(
-            [question(1), question(2)], lambda done, part: told.append((done, part))
+        groups = remote.generate(
+            [question(1), question(2)], lambda done, part: reported.append((done, part))
         )
     assert len(groups) == 1
-    assert (told[0], told[-1]) == ((1, 1 / 6), (3, 1.0))
+    assert (reported[0], reported[-1]) == ((1, 1 / 6), (3, 1.0))
     [record] = caplog.records
     assert record.getMessage() == f"3 answers of {server.base_url} are missing: status 503"
-    assert remote.why_none == ""
+    assert remote.failure == ""
 
 
 def test_a_node_that_only_generates_needs_no_torch(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_a_node_that_only_generates_needs_no_torch(tmp_path: Path) -> None:
         assert len(server.requests) == 6
 
 
-def test_what_cannot_generate_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_cannot_generate_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--role=generate", "--alone", "--data-dir=d"]) == 2
     assert "--generator openai" in capsys.readouterr().err
     with ModelServer(replies(403, b"who are you?")) as server:

@@ -1,4 +1,4 @@
-"""A request ends, whatever the server does: by its size, by its deadline, or when told to stop."""
+"""A request ends, whatever the server does: by its size, by its deadline, or on a stop."""
 
 from __future__ import annotations
 
@@ -33,15 +33,17 @@ def server(
 
 
 @contextlib.contextmanager
-def saying(what: Callable[[], Iterable[bytes]], heard: list[bytes] | None = None) -> Iterator[str]:
-    """The address of a server that says something, part by part, to whoever comes."""
+def saying(
+    what: Callable[[], Iterable[bytes]], received: list[bytes] | None = None
+) -> Iterator[str]:
+    """The address of a server that says something, part by part, to any client."""
     over = threading.Event()
 
     def answer(connection: socket.socket) -> None:
         with contextlib.suppress(OSError), connection:
-            asked = connection.recv(1 << 16)
-            if heard is not None:
-                heard.append(asked)
+            requested = connection.recv(1 << 16)
+            if received is not None:
+                received.append(requested)
             for part in what():
                 connection.sendall(part)
                 if over.wait(0.02):
@@ -104,9 +106,9 @@ def test_one_that_is_given_up_leaves_its_connection_to_the_next() -> None:
 
 def test_a_stop_ends_a_request() -> None:
     with saying(lambda: itertools.repeat(b"a")) as address:
-        asked = iter(range(10))
+        requested = iter(range(10))
         with pytest.raises(BadReplyError, match="stop"):
-            server(address, 600.0, lambda: next(asked) > 1).post(address, {})
+            server(address, 600.0, lambda: next(requested) > 1).post(address, {})
 
 
 def test_what_is_packed_is_not_unpacked() -> None:
@@ -117,10 +119,10 @@ def test_what_is_packed_is_not_unpacked() -> None:
         assert server(address, 20.0).post(address, {}).body == packed
 
 
-def test_a_server_is_not_asked_to_pack() -> None:
+def test_a_server_is_not_asked_for_compression() -> None:
     """Honest ones do what they are asked, and the reply would not be read."""
-    heard: list[bytes] = []
-    with saying(lambda: [REPLY], heard) as address:
+    received: list[bytes] = []
+    with saying(lambda: [REPLY], received) as address:
         server(address, 20.0).post(address, {})
-    [request] = heard
+    [request] = received
     assert b"accept-encoding: identity\r\n" in request.lower()

@@ -14,20 +14,22 @@ from shoal_policy import __main__ as command
 from shoal_policy.generation.game import PlayedGame
 from shoal_policy.generation.generator import GenerationRequest
 from shoal_policy.generation.openai_generator import OpenAIGenerator
-from shoal_policy.generation.questions import prompt_of
+from shoal_policy.generation.questions import build_prompt
 from shoal_policy.generation.remote import RemoteGenerator
-from shoal_policy.generation.requests import InferenceServer, Parallel
+from shoal_policy.generation.requests import InferenceServer, WorkerPool
 from shoal_policy.generation.transcript import Transcript
 from shoal_policy.model.loading import Policy, load_policy
-from shoal_policy.model.prompting import turn_ids
+from shoal_policy.model.prompting import observation_ids
 from shoal_policy.rollouts import Answer, Origin, OwnGroup
 from shoal_tasks.turns import SEPARATOR, join_messages, split_messages
 from shoal_tasks.types import Play, PlayRequest
 from shoal_wire.types import FinishReason
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
-from tests.policy.generation import following_cases
-from tests.policy.generation.following_cases import (
+from tests.policy.generation import vllm_cases
+from tests.policy.generation.test_game_batch import questions, world
+from tests.policy.generation.test_local_generator import CHATML, sample
+from tests.policy.generation.vllm_cases import (
     SAMPLING,
     adapted,
     base,
@@ -36,8 +38,6 @@ from tests.policy.generation.following_cases import (
     off,
     stir,
 )
-from tests.policy.generation.test_local_generator import CHATML, sample
-from tests.policy.generation.test_playing import questions, world
 from tests.policy.model_server import Handler, ModelServer
 from tests.policy.vllm_server import VllmServer
 from tests.tasks.games import game_file
@@ -48,9 +48,9 @@ def ending(policy: Policy) -> Policy:
     return replace(policy, eos_ids=frozenset({2, *range(5, 16)}))
 
 
-def asking(policy: Policy, games: int = 3, once: int = 1, **changes: Any) -> GenerationRequest:
+def request_of(policy: Policy, games: int = 3, once: int = 1, **changes: Any) -> GenerationRequest:
     how = {"policy_version": 1, "num_completions": 4, "play": world, **changes}
-    return following_cases.asking(policy, questions(games, once), **how)
+    return vllm_cases.request_of(policy, questions(games, once), **how)
 
 
 def assert_appended(policy: Policy, groups: Sequence[OwnGroup]) -> int:
@@ -64,16 +64,16 @@ def test_a_server_that_follows_plays(tmp_path: Path) -> None:
     stir(policy, 3)
     with VllmServer(lambda: ending(base())) as server:
         one = follower(policy, server, tmp_path / "served")
-        this = asking(policy)
-        groups = one.answer(this)
+        this = request_of(policy)
+        groups = one.generate(this)
         assert [len(group.answers) for group in groups] == [4] * 4
         assert {group.origin for group in groups} == {Origin.FOLLOWER}
         assert assert_appended(policy, groups) > 4
         assert off(policy, groups) < 1e-4, "what it says of its tokens is true of every message"
-        asked = server.questions
-        assert sum(request["n"] == 4 for request in asked) == 4
-        assert len({(tuple(r["prompt"]), r["seed"]) for r in asked}) == len(asked)
-        again = follower(policy, server, tmp_path / "served").answer(this)
+        requested = server.questions
+        assert sum(request["n"] == 4 for request in requested) == 4
+        assert len({(tuple(r["prompt"]), r["seed"]) for r in requested}) == len(requested)
+        again = follower(policy, server, tmp_path / "served").generate(this)
         assert [group.answers for group in again] == [group.answers for group in groups]
 
 
@@ -91,7 +91,7 @@ def test_a_game_whose_server_fails_in_the_middle_is_left_out(tmp_path: Path) -> 
 
     with VllmServer(lambda: ending(base()), fate=fate) as server:
         one = follower(policy, server, tmp_path / "served")
-        groups = one.answer(asking(policy, once=0, num_completions=8))
+        groups = one.generate(request_of(policy, once=0, num_completions=8))
     assert assert_appended(policy, groups) > 0 and len(longest) > 5
     assert 0 < sum(len(group.answers) for group in groups) < 24
 
@@ -115,7 +115,7 @@ def test_each_game_goes_on_at_its_own_pace(tmp_path: Path) -> None:
 
     with VllmServer(lambda: ending(base()), fate=fate) as server:
         one = follower(policy, server, tmp_path / "served")
-        groups = one.answer(asking(policy, once=0, num_completions=8))
+        groups = one.generate(request_of(policy, once=0, num_completions=8))
     assert held.is_set() and len(after) == 4
     assert sum(len(group.answers) for group in groups) == 24
 
@@ -144,22 +144,22 @@ def talking(server: ModelServer) -> ModelServer:
 
 def test_a_server_of_text_plays_as_a_chat() -> None:
     with ModelServer() as server:
-        groups = remote(talking(server)).answer(questions(3, 1), play=world)
+        groups = remote(talking(server)).generate(questions(3, 1), play=world)
     assert [len(group.answers) for group in groups] == [4] * 4
-    heard = [request["messages"] for request in server.requests]
+    received = [request["messages"] for request in server.requests]
     turns = 0
-    for messages in heard:
+    for messages in received:
         assert [one["role"] for one in messages] == ["user", "assistant"] * (len(messages) // 2) + [
             "user"
         ]
         turns += len(messages) > 1
-        said = [one["content"] for one in messages if one["role"] == "assistant"]
-        for number in range(len(said)):
+        message = [one["content"] for one in messages if one["role"] == "assistant"]
+        for number in range(len(message)):
             found = [
                 play.observations[number]
                 for group in groups
                 for (play,) in [
-                    world([PlayRequest(task=group.question.coordinates, messages=tuple(said))])
+                    world([PlayRequest(task=group.question.coordinates, messages=tuple(message))])
                 ]
             ]
             assert messages[2 * number + 2]["content"] in found
@@ -175,7 +175,7 @@ def test_a_server_of_text_plays_as_a_chat() -> None:
 
 def test_a_server_without_a_chat_gets_the_game_as_one_text() -> None:
     with ModelServer() as server:
-        remote(talking(server), chat=False).answer(questions(3), play=world)
+        remote(talking(server), chat=False).generate(questions(3), play=world)
     prompts = [request["prompt"] for request in server.requests]
     later = [prompt for prompt in prompts if prompt.count("Answer:") > 1]
     assert later and all(prompt.endswith("\nAnswer:") for prompt in prompts)
@@ -186,12 +186,12 @@ def test_a_server_without_a_chat_gets_the_game_as_one_text() -> None:
         )
 
 
-def test_text_is_encoded_anew_and_trained_on_only_as_the_same_text() -> None:
+def test_text_is_retokenized_and_trained_on_only_if_identical() -> None:
     policy = tiny_models.policy("llama", positions=400, template=CHATML)
-    said = iter(["ab", "cd", "ab", "c\u00e9", "ab", "ab", "ab", "ab"] * 40)
+    message = iter(["ab", "cd", "ab", "c\u00e9", "ab", "ab", "ab", "ab"] * 40)
 
     def fate(handler: Handler, _request: dict[str, Any]) -> bool:
-        choice = {"message": {"content": next(said)}, "finish_reason": "stop"}
+        choice = {"message": {"content": next(message)}, "finish_reason": "stop"}
         handler.reply(200, {"choices": [choice]})
         return True
 
@@ -206,19 +206,21 @@ def test_text_is_encoded_anew_and_trained_on_only_as_the_same_text() -> None:
         ]
 
     with ModelServer(fate) as server:
-        this = asking(policy, games=2, once=0, play=play)
-        groups = OpenAIGenerator(remote(server, connections=1)).answer(this)
+        this = request_of(policy, games=2, once=0, play=play)
+        groups = OpenAIGenerator(remote(server, connections=1)).generate(this)
     assert {group.origin for group in groups} == {Origin.ANOTHER}
     answers = [answer for group in groups for answer in group.answers]
     assert 2 <= len(answers) < 8, "what this tokenizer does not know is no answer"
     for answer in answers:
         messages = split_messages(answer.text)
         first = [*policy.tokenizer(messages[0], add_special_tokens=False)["input_ids"], 2]
-        between = turn_ids(policy, "0 <eos>")
+        between = observation_ids(policy, "0 <eos>")
         assert list(answer.ids[: len(first) + len(between)]) == first + between
-        assert answer.said is not None
-        assert [answer.ids[at] for at in answer.said[: len(first)]] == first
-        assert set(range(len(first), len(first) + len(between))).isdisjoint(answer.said)
+        assert answer.completion_positions is not None
+        assert [answer.ids[at] for at in answer.completion_positions[: len(first)]] == first
+        assert set(range(len(first), len(first) + len(between))).isdisjoint(
+            answer.completion_positions
+        )
 
 
 @pytest.mark.parametrize("generator", ["vllm", "openai"])
@@ -254,32 +256,32 @@ def test_a_swarm_with_games_is_played_by_a_server(
 
 def test_a_message_of_text_with_the_separator_ends_its_game() -> None:
     talk = Transcript(question=questions(1)[0], number=0)
-    said = Answer(
+    message = Answer(
         ids=(), text=f"ab{SEPARATOR}c", finish_reason=FinishReason.STOP, logprobs=(), counted=3
     )
-    talk.add_message(said)
+    talk.add_message(message)
     assert talk.ended is FinishReason.LENGTH
     assert talk.answer().text == "ab" and talk.answer().num_tokens == 3
 
 
-def test_work_may_bring_more_work_and_ends_when_told_to() -> None:
+def test_work_may_add_more_work_and_ends_on_a_stop() -> None:
     stop = threading.Event()
-    crew: Parallel[int, int] = Parallel(lambda n: n * n, at_once=3, should_stop=stop.is_set)
+    crew: WorkerPool[int, int] = WorkerPool(lambda n: n * n, at_once=3, should_stop=stop.is_set)
     for number in range(5):
         crew.add(number)
     found = []
-    for number, outcome in crew.outcomes():
+    for number, outcome in crew.as_completed():
         found.append((number, outcome))
         if number < 10:
             crew.add(number + 10)
     assert sorted(found) == [(n, n * n) for n in (*range(5), *range(10, 15))]
     hung = threading.Event()
-    slow: Parallel[int, bool] = Parallel(
+    slow: WorkerPool[int, bool] = WorkerPool(
         lambda _n: hung.wait(20), at_once=1, should_stop=stop.is_set
     )
     slow.add(1)
     stop.set()
-    assert list(slow.outcomes()) == []
+    assert list(slow.as_completed()) == []
     hung.set()
 
 
@@ -290,7 +292,7 @@ def test_a_servers_numbers_count_only_where_every_message_has_them() -> None:
     game.ids += [7, 8]
     game.add_message(policy, replace(sample(policy, "bc"), logprobs=[]))
     answer = game.answer()
-    assert answer.logprobs == () and answer.num_said == 5
+    assert answer.logprobs == () and answer.num_completion_tokens == 5
     assert answer.text == join_messages(["a", "bc"])
 
 
@@ -298,9 +300,9 @@ def test_positions_that_run_out_in_the_middle_end_a_served_game(tmp_path: Path) 
     policy = ending(replace(adapted(), max_positions=24))
     with VllmServer(lambda: ending(base())) as server:
         one = follower(policy, server, tmp_path / "served")
-        groups = one.answer(asking(policy, num_completions=12))
+        groups = one.generate(request_of(policy, num_completions=12))
     for group in groups:
-        prompt = prompt_of(policy, group.question) or []
+        prompt = build_prompt(policy, group.question) or []
         for answer in group.answers:
             assert len(prompt) + len(answer.ids) <= 24
     assert assert_appended(policy, groups) > 0

@@ -11,7 +11,7 @@ import pytest
 from safetensors import SafetensorError
 
 from tests.policy import training_cases as case
-from tests.policy.generation.following_cases import (
+from tests.policy.generation.vllm_cases import (
     adapted,
     ask,
     base,
@@ -40,7 +40,7 @@ def test_adapters_follow_version_by_version(tmp_path: Path) -> None:
         assert {request["n"] for request in server.questions} == {3}
         [name] = server.served
         assert name.endswith("-v2") and [folder.name for folder in one_level(tmp_path)] == [name]
-        assert len(server.asked("/v1/load_lora_adapter")) == 3
+        assert len(server.requests_to("/v1/load_lora_adapter")) == 3
 
 
 def one_level(folder: Path) -> list[Path]:
@@ -52,24 +52,24 @@ def test_each_version_is_given_once_and_stamped(tmp_path: Path) -> None:
     with VllmServer(base) as server:
         one = follower(policy, server, tmp_path / "served")
         assert [stamps(ask(one, policy, version)) for version in (5, 5, 6)] == [{5}, {5}, {6}]
-        assert len(server.asked("/v1/load_lora_adapter")) == 2
+        assert len(server.requests_to("/v1/load_lora_adapter")) == 2
         stir(policy, 1)
         groups = ask(one, policy, 5)  # taken back: other weights, however near the number
         assert stamps(groups) == {5} and off(policy, groups) < 1e-4
 
 
-def test_no_question_is_asked_of_weights_that_are_too_old(
+def test_outdated_weights_get_no_questions(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     policy = adapted()
     with VllmServer(base) as server:
         one, well = follower(policy, server, tmp_path / "served"), server.mishap
         assert len(ask(one, policy, 0)) == 2
-        asked = len(server.questions)
+        requested = len(server.questions)
         server.mishap = replies(503, b"down", only="/v1/load_lora_adapter")
         assert ask(one, policy, 1) == []
-        assert len(server.questions) == asked
-        assert "status 503; this round has the groups of others alone" in caplog.text
+        assert len(server.questions) == requested
+        assert "status 503; this round trains on external groups only" in caplog.text
         server.mishap = well
         assert stamps(ask(one, policy, 1)) == {1}
 
@@ -89,8 +89,8 @@ def test_answers_of_older_weights_do_not_pass_for_those_given_in_the_middle(tmp_
 
     def fate(handler: Handler, request: dict[str, Any]) -> bool:
         if restarts and handler.path == "/v1/completions":
-            asked = server.questions
-            if len({tuple(one["prompt"]) for one in asked}) > 3:
+            requested = server.questions
+            if len({tuple(one["prompt"]) for one in requested}) > 3:
                 server.served.pop(older, None)
         return False
 
@@ -124,9 +124,9 @@ def test_a_full_disk_leaves_the_round_to_the_groups_of_others(
 
 
 def test_a_server_that_takes_no_weights_is_one_line(tmp_path: Path) -> None:
-    for policy, said in ((adapted(), "--enable-lora"), (base(), "VLLM_SERVER_DEV_MODE=1")):
+    for policy, message in ((adapted(), "--enable-lora"), (base(), "VLLM_SERVER_DEV_MODE=1")):
         refusing = replies(404, {"detail": "Not Found"})
-        with VllmServer(base, fate=refusing) as server, refused(said, server.base_url):
+        with VllmServer(base, fate=refusing) as server, refused(message, server.base_url):
             ask(follower(policy, server, tmp_path / "served"), policy, 0)
 
 

@@ -22,7 +22,7 @@ def write_gguf(
 ) -> list[str]:
     """Write the file; its numbers follow from `seed`. Returns the names of its tensors.
 
-    The tensor called `without` is left out.
+    The tensor called `without` is omitted.
     """
     characters = bytes_to_unicode()
     tokens = [*SPECIALS, *characters.values(), characters[ord("t")] + characters[ord("h")]]

@@ -32,9 +32,9 @@ def test_it_learns_and_goes_on_after_a_restart(architecture: str, tmp_path: Path
     model = folder(tmp_path, architecture, CHAT if architecture == "qwen3" else None)
     start, whole = case.assert_resumes(tmp_path, partial(trainer, model=model), rounds=2)
     wanted = PromptFormat.CHAT if architecture == "qwen3" else PromptFormat.TINY
-    assert whole.course.policy.prompt_format is wanted
-    assert whole.course.policy_version == 2
-    ended = case.weights(whole.course.policy)
+    assert whole.training_run.policy.prompt_format is wanted
+    assert whole.training_run.policy_version == 2
+    ended = case.weights(whole.training_run.policy)
     changed = [name for name in ended if not torch.equal(start[name], ended[name])]
     assert len(changed) > len(ended) / 2
 
@@ -46,8 +46,8 @@ def test_a_template_is_left_out_where_that_is_asked_for(rank: int, tmp_path: Pat
     model = folder(tmp_path, "qwen3", CHAT)
     for rounds in (1, 2):
         made = trainer(tmp_path / "d", model, rounds=rounds, prompt="plain", lora_rank=rank)
-        assert made.course.round == rounds - 1
-        assert made.course.policy.prompt_format is PromptFormat.PLAIN
+        assert made.training_run.round == rounds - 1
+        assert made.training_run.policy.prompt_format is PromptFormat.PLAIN
         made.run()
 
 
@@ -56,10 +56,12 @@ def test_in_bfloat16(architecture: str, tmp_path: Path) -> None:
     model = folder(tmp_path, architecture)
     changes: dict[str, Any] = {"dtype": "bfloat16", "learning_rate": 0.01, "rounds": 2}
     made = trainer(tmp_path / "d", model, **changes)
-    assert made.course.policy.model.dtype == torch.bfloat16
-    start = case.weights(made.course.policy)
+    assert made.training_run.policy.model.dtype == torch.bfloat16
+    start = case.weights(made.training_run.policy)
     made.run()
-    assert not case.same_weights(start, case.weights(made.course.policy))
+    assert not case.same_weights(start, case.weights(made.training_run.policy))
     again = trainer(tmp_path / "d", model, **changes)
-    assert again.course.policy.model.dtype == torch.bfloat16
-    assert case.same_weights(case.weights(made.course.policy), case.weights(again.course.policy))
+    assert again.training_run.policy.model.dtype == torch.bfloat16
+    assert case.same_weights(
+        case.weights(made.training_run.policy), case.weights(again.training_run.policy)
+    )

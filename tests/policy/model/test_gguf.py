@@ -59,12 +59,12 @@ def test_a_file_is_converted_once_and_loads_like_a_folder(
     assert policy.prompt_format is PromptFormat.CHAT and policy.linear_head
     assert policy.model.dtype == torch.float32
     assert policy.eos_ids == {2} and policy.max_positions == 512
-    asked = encode_prompt(
+    requested = encode_prompt(
         policy,
         "the 5?",
         examples=[Example(question="the 2?", answer="2"), Example(question="3", answer="4")],
     )
-    assert policy.tokenizer.decode(asked) == (
+    assert policy.tokenizer.decode(requested) == (
         "<|im_start|>user\nthe 2?<|im_end|>\n<|im_start|>assistant\n2<|im_end|>\n"
         "<|im_start|>user\n3<|im_end|>\n<|im_start|>assistant\n4<|im_end|>\n"
         "<|im_start|>user\nthe 5?<|im_end|>\n<|im_start|>assistant\n"
@@ -88,7 +88,7 @@ def test_another_file_of_that_name_is_another_model(made: Path, cache: Path) -> 
     assert not torch.equal(one, other)
 
 
-def test_what_a_killed_conversion_left_is_made_anew(
+def test_leftovers_of_a_killed_conversion_are_converted_again(
     made: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(*_args: Any) -> None:
@@ -102,28 +102,28 @@ def test_what_a_killed_conversion_left_is_made_anew(
     [left] = folders(cache)
     assert ".tmp-" in left.name
     left.rename(left.with_name(f"{left.name}0"))  # of a process that is gone
-    spoilt = left.with_name(left.name.split(".tmp-")[0])
-    spoilt.mkdir()  # not whole: its weights are missing
-    (spoilt / "config.json").write_text("{}")
+    damaged = left.with_name(left.name.split(".tmp-")[0])
+    damaged.mkdir()  # not whole: its weights are missing
+    (damaged / "config.json").write_text("{}")
     load_policy(str(made), device="cpu")
     [whole] = folders(cache)
-    assert whole == spoilt
+    assert whole == damaged
 
 
 def test_of_those_that_start_together_one_converts(
     made: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lock holds between threads as between processes: each has opened the file for itself."""
-    real, converted = converting._convert, []
+    real, converted_folder = converting._convert, []
 
     def watched(*args: Any) -> None:
-        converted.append(args)
+        converted_folder.append(args)
         real(*args)
 
     monkeypatch.setattr(converting, "_convert", watched)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(check_model, [str(made)] * 4))
-    assert len(converted) == len(folders(cache)) == 1
+    assert len(converted_folder) == len(folders(cache)) == 1
 
 
 def test_what_is_missing_is_one_line_that_says_how_to_get_it(
@@ -136,11 +136,11 @@ def test_what_is_missing_is_one_line_that_says_how_to_get_it(
 
 
 def test_a_file_that_is_none_is_one_line(tmp_path: Path, cache: Path) -> None:
-    spoilt = tmp_path / "spoilt.gguf"
-    spoilt.write_bytes(b"GGUF" + bytes(200))
+    damaged = tmp_path / "spoilt.gguf"
+    damaged.write_bytes(b"GGUF" + bytes(200))
     unknown = tmp_path / "unknown.gguf"
     write_gguf(unknown, architecture="no-such-thing")
-    for path in (spoilt, unknown):
+    for path in (damaged, unknown):
         with refused(path.name):
             load_policy(str(path), device="cpu")
     with refused("no such file"):
@@ -159,23 +159,23 @@ def test_a_file_that_lacks_a_weight_is_refused_and_says_which(tmp_path: Path, ca
 
 
 @pytest.mark.parametrize(
-    ("key", "behind", "number", "said"),
+    ("key", "behind", "number", "message"),
     [
         # Of a list longer than the file the reader would read nothing, and that for ever.
-        (b"tokenizer.ggml.token_type", 8, (1 << 40).to_bytes(8, "little"), "it ends before"),
-        (b"tokenizer.ggml.tokens", 8, (1 << 40).to_bytes(8, "little"), "it ends before"),
+        (b"tokenizer.ggml.token_type", 8, (1 << 40).to_bytes(8, "little"), "shorter than its"),
+        (b"tokenizer.ggml.tokens", 8, (1 << 40).to_bytes(8, "little"), "shorter than its"),
         (b"llama.block_count", 4, (1 << 30).to_bytes(4, "little"), "1,073,741,824 layers"),
     ],
 )
 def test_a_number_that_cannot_be_is_one_line(
-    made: Path, tmp_path: Path, cache: Path, key: bytes, behind: int, number: bytes, said: str
+    made: Path, tmp_path: Path, cache: Path, key: bytes, behind: int, number: bytes, message: str
 ) -> None:
     content = bytearray(made.read_bytes())
     place = content.index(key) + len(key) + behind  # behind the kinds of the value, and of items
     content[place : place + len(number)] = number
     path = tmp_path / "spoilt.gguf"
     path.write_bytes(content)
-    with refused(said):
+    with refused(message):
         check_model(str(path))
     assert not folders(cache)
 
@@ -244,7 +244,7 @@ def test_a_disk_that_is_full_is_one_line_whatever_a_library_makes_of_it(
     assert not folders(cache)
 
 
-def test_peers_and_folders_are_told_its_name_alone(made: Path) -> None:
+def test_peers_and_folders_see_only_its_name(made: Path) -> None:
     assert public_model_name(str(made)) == "small.gguf"
     assert name_of(str(made)).startswith("small.gguf-")
     assert name_of("smollm2") == "smollm2"

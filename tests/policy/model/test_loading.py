@@ -16,7 +16,7 @@ from shoal_policy.model.loading import (
     PromptFormat,
     check_model,
     load_policy,
-    load_reader,
+    load_tokenizer,
     wrap_policy,
 )
 from shoal_policy.model.logit_form import LogitForm
@@ -62,15 +62,15 @@ def test_prompt_formats() -> None:
     model, tokenizer = tiny_models.model("qwen2"), tiny_models.tokenizer(answer_token=False)
     assert wrap_policy(model, tokenizer, name="x").prompt_format is PromptFormat.PLAIN
     assert wrap_policy(model, tokenizer, name="x", prompt="plain").prompt_format == "plain"
-    with refused("'x' has no chat template: leave --prompt out, or plain"):
+    with refused("'x' has no chat template: omit --prompt"):
         wrap_policy(model, tokenizer, name="x", prompt="chat")
     tokenizer.chat_template = "{{ messages[0]['content'] }}"
     assert wrap_policy(model, tokenizer, name="x").prompt_format is PromptFormat.CHAT
     assert wrap_policy(model, tokenizer, name="x", prompt="chat").prompt_format == "chat"
     assert wrap_policy(model, tokenizer, name="x", prompt="plain").prompt_format == "plain"
-    for asked in ("chat", "plain"):
-        with refused("'x' has a prompt of its own: leave --prompt out"):
-            wrap_policy(model, tiny_models.tokenizer(), name="x", prompt=asked)
+    for requested in ("chat", "plain"):
+        with refused("'x' has its own prompt format: omit --prompt"):
+            wrap_policy(model, tiny_models.tokenizer(), name="x", prompt=requested)
 
 
 def test_a_head_that_scales_its_logits_is_noticed() -> None:
@@ -85,14 +85,14 @@ def test_a_soft_cap_is_noticed_however_small_the_logits_are() -> None:
 
 
 def test_emulated_bfloat16_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bool] = []
+    requested: list[bool] = []
 
     def emulates(including_emulation: bool = True) -> bool:
-        asked.append(including_emulation)
+        requested.append(including_emulation)
         return including_emulation
 
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", emulates)
-    assert loading.autocast_dtype(torch.device("cuda")) is None and asked == [False]
+    assert loading.autocast_dtype(torch.device("cuda")) is None and requested == [False]
 
 
 def capped_policy(size: float) -> Policy:
@@ -140,7 +140,7 @@ def lose_a_layer(folder: Path) -> None:
 @pytest.mark.parametrize(
     "spoil", [break_config, break_weights, remove_weights, remove_tokenizer, lose_a_layer]
 )
-def test_a_spoilt_folder_is_one_clear_line(spoil: Any, tmp_path: Path) -> None:
+def test_a_damaged_folder_is_one_clear_line(spoil: Any, tmp_path: Path) -> None:
     path = save(tmp_path)
     spoil(tmp_path)
     with refused(path):
@@ -156,8 +156,8 @@ def test_quantised_weights_are_refused_before_they_are_loaded(tmp_path: Path) ->
         check_model(path, device="cpu")
 
 
-def test_a_missing_folder_is_said_to_be_missing() -> None:
-    # The last three have no hub's form: nobody waits for its answer.
+def test_a_missing_folder_is_reported_as_missing() -> None:
+    # The last three are not valid hub names: the hub is not asked.
     folders = ("./nowhere", "/nowhere/at/all", "~/nowhere-at-all")
     for path in (*folders, "runs/21/model", "runs/model/", "my model"):
         with refused("no such folder"):
@@ -170,9 +170,9 @@ def test_no_name_is_not_this_folder(nothing: str) -> None:
         load_policy(nothing)
 
 
-def test_a_folder_without_a_model_is_said_to_have_none(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_reported(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"")
-    for load in (load_policy, load_reader, check_model):
+    for load in (load_policy, load_tokenizer, check_model):
         with refused("this folder has no config.json"):
             load(str(tmp_path))
 
@@ -199,7 +199,7 @@ def test_a_tokenizer_larger_than_the_model_is_refused() -> None:
 def test_an_end_token_that_is_no_number_is_refused(declared: Any) -> None:
     model = tiny_models.model("qwen2")
     model.generation_config.eos_token_id = declared
-    with refused("is no number"):
+    with refused("is not a number"):
         wrap_policy(model, tiny_models.tokenizer(), name="x")
 
 

@@ -16,11 +16,11 @@ from transformers import AutoModelForCausalLM
 from shoal_policy.checkpoint.saved import CheckpointError, latest_checkpoint
 from shoal_policy.model import lora
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.lora import add_adapter, merged, rank_of
+from shoal_policy.model.lora import adapter_rank, add_adapter, merge_adapter
 from shoal_policy.trainer import Trainer
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
-from tests.policy.update.bench import recorded
+from tests.policy.update.update_cases import recorded
 
 peft = pytest.importorskip("peft")
 
@@ -50,8 +50,8 @@ def test_a_fresh_adapter_changes_nothing_and_alone_is_trained(architecture: str)
     head = policy.model.get_output_embeddings()
     assert type(head) is torch.nn.Linear, "the output matrix is read past its module"
     assert not torch.allclose(logits(stirred(architecture).model), plain)
-    assert rank_of(policy) == 2
-    assert rank_of(tiny_models.policy(architecture)) == 0
+    assert adapter_rank(policy) == 2
+    assert adapter_rank(tiny_models.policy(architecture)) == 0
 
 
 @pytest.mark.parametrize("architecture", tiny_models.ARCHITECTURES)
@@ -69,7 +69,7 @@ def test_merging_keeps_the_function(tmp_path: Path) -> None:
     for architecture in tiny_models.ARCHITECTURES:
         policy = stirred(architecture)
         before = logits(policy.model)
-        merged(policy).save_pretrained(tmp_path / architecture)
+        merge_adapter(policy).save_pretrained(tmp_path / architecture)
         loaded = AutoModelForCausalLM.from_pretrained(tmp_path / architecture).eval()
         assert torch.allclose(logits(loaded), before, atol=1e-4), architecture
         assert not [name for name in loaded.state_dict() if "lora" in name]
@@ -109,7 +109,7 @@ def test_adapters_stay_float32_and_compute_in_the_models_type() -> None:
 
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(tmp_path: Path, model: str) -> None:
     start, whole = case.assert_resumes(tmp_path, partial(trainer, model=model), rounds=4)
-    ended = case.weights(whole.course.policy)
+    ended = case.weights(whole.training_run.policy)
     changed = {name for name in ended if not torch.equal(start[name], ended[name])}
     assert changed and all(".lora_" in name for name in changed)
 
@@ -125,7 +125,7 @@ def test_a_checkpoint_is_small_and_peft_loads_it_elsewhere(tmp_path: Path, model
     assert json.loads((found / "model" / "base.json").read_text())["model"] == model
     base = AutoModelForCausalLM.from_pretrained(model)
     elsewhere = peft.PeftModel.from_pretrained(base, str(found / "model")).eval()
-    assert torch.equal(logits(elsewhere), logits(made.course.policy.model))
+    assert torch.equal(logits(elsewhere), logits(made.training_run.policy.model))
     assert not torch.equal(logits(elsewhere), logits(AutoModelForCausalLM.from_pretrained(model)))
 
 
@@ -144,9 +144,9 @@ def test_adapters_of_another_scale_go_on_as_they_are(
         earlier.setattr(lora, "ALPHA_OF_RANK", 3.5)
         trainer(tmp_path / "d", model, rounds=1).run()
     resumed = trainer(tmp_path / "d", model, rounds=2)
-    assert resumed.course.policy.adapter.peft_config["default"].lora_alpha == 7
+    assert resumed.training_run.policy.adapter.peft_config["default"].lora_alpha == 7
     resumed.run()
-    assert resumed.course.round == 2
+    assert resumed.training_run.round == 2
 
 
 def test_an_adapter_does_not_go_onto_other_weights(tmp_path: Path) -> None:
@@ -154,5 +154,5 @@ def test_an_adapter_does_not_go_onto_other_weights(tmp_path: Path) -> None:
     trainer(tmp_path / "d", folder, rounds=1).run()
     other = tiny_models.model("qwen2", seed=9, positions=case.POSITIONS)
     other.save_pretrained(folder)
-    with pytest.raises(CheckpointError, match="other weights"):
+    with pytest.raises(CheckpointError, match="different weights"):
         trainer(tmp_path / "d", folder)

@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.memory import halved_budget, is_out_of_memory
+from shoal_policy.model.memory import halve_budget, is_out_of_memory
 from shoal_policy.model.packed import TokenRow
 from shoal_policy.update import grpo, rows
 from shoal_policy.update.grpo import update
 from shoal_policy.update.logprobs import completion_logprobs
 from shoal_policy.update.rows import TrainingRow, batch_tokens, micro_batches, pack
 from tests.policy import tiny_models
-from tests.policy.update.bench import (
+from tests.policy.update.update_cases import (
     Recorder,
     assert_same_gradients,
     config,
@@ -51,7 +51,7 @@ def test_an_update_goes_on_with_smaller_micro_batches(
 ) -> None:
     policy = tiny_models.policy()
     groups = [
-        replace(one, claimed_logprobs=[[-1.0] * len(ids) for ids in one.completions])
+        replace(one, sampling_logprobs=[[-1.0] * len(ids) for ids in one.completions])
         for one in make_groups()
     ]
     wanted, (expected,) = recorded(policy, groups, token_budget=10_000)
@@ -64,8 +64,10 @@ def test_an_update_goes_on_with_smaller_micro_batches(
     assert stats.loss == pytest.approx(wanted.loss, abs=1e-6)
     assert stats.entropy == pytest.approx(wanted.entropy, abs=1e-5)
     assert stats.num_tokens == wanted.num_tokens
-    assert wanted.served_difference
-    assert stats.served_difference == pytest.approx(wanted.served_difference, abs=1e-5)
+    assert wanted.sampling_logp_difference
+    assert stats.sampling_logp_difference == pytest.approx(
+        wanted.sampling_logp_difference, abs=1e-5
+    )
 
 
 def test_memory_that_does_not_hold_one_row_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +111,7 @@ def test_halving_ends_when_every_row_goes_alone(packed: bool) -> None:
     while True:
         batches = micro_batches(made, budget, packed=packed)
         sizes = [(len(batch), batch_tokens(batch, packed=packed)) for batch in batches]
-        if (smaller := halved_budget(budget, sizes)) is None:
+        if (smaller := halve_budget(budget, sizes)) is None:
             break
         assert smaller <= budget // 2
         budget = smaller
@@ -130,7 +132,7 @@ def test_a_large_micro_batch_does_not_take_in_rows_much_shorter() -> None:
 def test_checkpointing_keeps_less_and_has_the_same_gradients(
     architecture: str, packed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "PAYS", 0.9 if packed else -1.0)
+    monkeypatch.setattr(rows, "MAX_COST_RATIO", 0.9 if packed else -1.0)
     policy, steps, kept = tiny_models.policy(architecture), [], []
     for wanted in (False, True):
         recorder, sizes = Recorder(policy), dict[int, int]()
@@ -157,7 +159,7 @@ def test_checkpointing_is_refused_where_layers_do_not_support_it() -> None:
         recorded(policy, gradient_checkpointing=True)
 
 
-def test_the_budget_that_is_left_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_remaining_budget_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = tiny_models.policy()
     assert recorded(policy)[0].token_budget == 8192
     widths = run_out_above(60, monkeypatch)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from shoal_policy.model.loading import ModelError, check_model, load_policy, load_reader
+from shoal_policy.model.loading import ModelError, check_model, load_policy, load_tokenizer
 from tests.policy import tiny_models
 from tests.test_house import at, product
 
@@ -25,12 +25,12 @@ CLASSES = {
 LOADERS: dict[str, Callable[[str], Any]] = {
     "check": check_model,
     "policy": load_policy,
-    "reader": load_reader,
+    "reader": load_tokenizer,
 }
 FOREIGN: list[dict[str, Any]] = [
     # all that a model of its own kind may declare
     {"config.json": {"model_type": "own", "auto_map": CLASSES}},
-    # no class for its configuration, whose kind nobody knows
+    # no class for its configuration, whose type is unknown
     {"config.json": {"model_type": "own", "auto_map": {"AutoModelForCausalLM": "own.Own"}}},
     # a kind that transformers knows, but not as a causal model
     {"config.json": {"model_type": "vit", "auto_map": {"AutoModelForCausalLM": "own.Own"}}},
@@ -66,7 +66,7 @@ def test_its_code_does_not_run_and_one_line_says_so(
             load(str(folder))
         except ModelError as error:
             assert "\n" not in str(error)
-            assert "Python code of its own" in str(error), name
+            assert "custom Python code" in str(error), name
             assert "shoal does not run" in str(error)
         else:
             assert name == "reader"  # a tokenizer alone may be all data

@@ -17,9 +17,9 @@ from shoal_policy.model.packed import can_pack, pack_rows, packed_tokens
 from shoal_policy.update import grpo, logprobs, rows
 from shoal_policy.update.grpo import TrainGroup
 from shoal_policy.update.logprobs import completion_logprobs
-from shoal_policy.update.rows import make_rows, micro_batches, packing_pays
+from shoal_policy.update.rows import make_rows, micro_batches, should_pack
 from tests.policy import tiny_models
-from tests.policy.update.bench import (
+from tests.policy.update.update_cases import (
     assert_plain,
     assert_same_gradients,
     config,
@@ -63,7 +63,7 @@ def rows_of(policy: Policy, groups: Sequence[TrainGroup], **changes: Any) -> lis
 
 
 def num_trees(laid: packed.Packed) -> int:
-    return sum(call.mask is not None and call.seen is call.asking for call in laid.calls)
+    return sum(call.mask is not None and call.key_index is call.query_index for call in laid.calls)
 
 
 def drawn_groups(seed: int) -> list[TrainGroup]:
@@ -87,16 +87,16 @@ def test_prompts_computed_first_give_the_numbers_of_rows_alone(
     name: str, at_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And so do all rows in one call of attention, as few of them are."""
-    monkeypatch.setattr(packed, "_ONE_CALL", 1 << 20 if at_once else 0)
-    monkeypatch.setattr(packed, "FIRST_SAVES", 0)
+    monkeypatch.setattr(packed, "_SINGLE_CALL_TOKENS", 1 << 20 if at_once else 0)
+    monkeypatch.setattr(packed, "MIN_PREFILL_SAVING", 0)
     name, _, grouped = name.partition(",")
     if grouped:  # as on a GPU
-        monkeypatch.setattr(packed, "_REPEATED_ON", ())
+        monkeypatch.setattr(packed, "_NO_GQA_DEVICES", ())
     policy, num_first = tiny_models.policy(name), 0
     for seed in range(30):
         made = rows_of(policy, drawn_groups(seed))
         laid = pack_rows(made, policy.device)
-        num_first += sum(len(call.seen) > len(call.asking) for call in laid.calls)
+        num_first += sum(len(call.key_index) > len(call.query_index) for call in laid.calls)
         assert (num_trees(laid) == len(laid.calls) == 1) == at_once
         found = []
         for is_packed in (True, False):
@@ -129,7 +129,7 @@ def test_packing_is_used_where_it_saves_tokens_only() -> None:
 
     def pays(prompt: int, completions: list[int], policy: Policy = policy) -> bool:
         group = group_of([5] * prompt, [[6] * size for size in completions])
-        return packing_pays(policy, rows_of(policy, [group]), 8192)
+        return should_pack(policy, rows_of(policy, [group]), 8192)
 
     assert pays(20, [10, 10, 10])
     assert pays(1, [40, 3, 3, 3])  # not shared, but not padded
@@ -169,7 +169,7 @@ def test_attention_has_widths_that_a_processor_s_vectors_fill() -> None:
     made = rows_of(policy, [group], max_completion_tokens=None)
     calls = pack_rows(made, policy.device).calls
     assert len(calls) > 1 and all(call.mask is None for call in calls)
-    assert all(len(call.asking) // call.num_rows % 16 == 0 for call in calls)
+    assert all(len(call.query_index) // call.num_rows % 16 == 0 for call in calls)
 
 
 def families(seed: int) -> list[TrainGroup]:
@@ -226,7 +226,7 @@ def test_a_shared_beginning_is_computed_once_where_its_rows_fit() -> None:
         group_of([*begun, number], [[7, 8], [9]], [1.0, -1.0], num_shared=200) for number in (5, 6)
     ]
     made = rows_of(policy, groups)
-    assert packing_pays(policy, made, 8192)
+    assert should_pack(policy, made, 8192)
     [batch] = micro_batches(made, 300, packed=True)
     laid = pack_rows(batch, policy.device)
     assert laid.ids.shape[1] == packed_tokens(batch) == 200 + 2 * (1 + 1)

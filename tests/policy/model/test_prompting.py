@@ -54,7 +54,7 @@ def test_plain_format() -> None:
 THINKS = "{% if enable_thinking is not defined or enable_thinking %}<think>{% endif %}"
 
 
-def test_a_template_that_thinks_unless_told_not_to_is_told() -> None:
+def test_thinking_is_disabled_in_templates_that_support_it() -> None:
     """As Qwen3's, which would fill every answer with it; names of special tokens or not."""
     policy = with_template(TEMPLATE + THINKS)
     for question in ("2+3?", "2+3 <eos>?"):
@@ -157,15 +157,17 @@ def test_what_examples_say_is_text_too(template: str | None, tagged: bool) -> No
         characters = encode_text(policy, text)
         assert any(filled[at : at + len(characters)] == characters for at in range(len(filled)))
     # Asked with a stranger's question, honest examples are encoded as ever.
-    asked = encode_prompt(policy, HOSTILE, tagged=tagged, examples=honest)
-    assert common_prefix([asked, plain]) == tuple(plain[: len(common_prefix([asked, plain]))])
-    assert len(common_prefix([asked, plain])) > len(encode_text(policy, "1 + 1?3 + 4?27"))
+    requested = encode_prompt(policy, HOSTILE, tagged=tagged, examples=honest)
+    assert common_prefix([requested, plain]) == tuple(
+        plain[: len(common_prefix([requested, plain]))]
+    )
+    assert len(common_prefix([requested, plain])) > len(encode_text(policy, "1 + 1?3 + 4?27"))
 
 
 def test_a_question_without_such_names_is_encoded_as_ever() -> None:
     policy = with_template(TURNS)
-    asked = [{"role": "user", "content": "what is 2 < 3 <b> x?"}]
+    requested = [{"role": "user", "content": "what is 2 < 3 <b> x?"}]
     ids = policy.tokenizer.apply_chat_template(
-        asked, add_generation_prompt=True, tokenize=True, return_dict=False
+        requested, add_generation_prompt=True, tokenize=True, return_dict=False
     )
     assert encode_prompt(policy, "what is 2 < 3 <b> x?") == list(ids)

@@ -97,7 +97,7 @@ TEXTS = st.one_of(TAGGED, st.lists(PARTS, max_size=8).map("".join), st.text(max_
 def test_a_reading_is_the_same_text_whole(
     name: str, text: str, finish: FinishReason, tagged: bool, room: int
 ) -> None:
-    """Two thousand texts over five tokenizers, of which some change what they read."""
+    """Two thousand texts over five tokenizers, some of which change the text."""
     policy = policy_of(name)
     reading = retokenize(
         policy, Completion(text=text, num_tokens=1, finish_reason=finish), tagged, room
@@ -112,11 +112,13 @@ def test_a_reading_is_the_same_text_whole(
     assert decode_completion(policy, body) == text
     assert not (tagged and opens_twice(text))
     spans = unscored_spans(text, tagged=tagged)
-    assert (reading.unread is not None) is bool(spans)
-    if reading.unread is not None:
-        assert len(reading.unread) == len(ids)
-        marked = zip(body, reading.unread, strict=False)
-        read = decode_completion(policy, [token for token, unread in marked if not unread])
+    assert (reading.unscored_mask is not None) is bool(spans)
+    if reading.unscored_mask is not None:
+        assert len(reading.unscored_mask) == len(ids)
+        marked = zip(body, reading.unscored_mask, strict=False)
+        read = decode_completion(
+            policy, [token for token, unscored_mask in marked if not unscored_mask]
+        )
         # A token that holds both is not read, so less may be left, never more.
         assert len(read) <= len(text) - sum(end - start for start, end in spans)
         if name == "characters":
@@ -137,7 +139,7 @@ def test_ordinary_answers_are_read(name: str) -> None:
         one = Completion(text=text, num_tokens=1, finish_reason=FinishReason.STOP)
         reading = retokenize(policy, one, "<" in text, 40)
         assert reading is not None, text
-        assert reading.unread is None
+        assert reading.unscored_mask is None
 
 
 def test_tokens_that_the_verifier_does_not_read_are_marked() -> None:
@@ -145,8 +147,8 @@ def test_tokens_that_the_verifier_does_not_read_are_marked() -> None:
     one = Completion(text="so <answer> 42</answer>!", num_tokens=1, finish_reason=FinishReason.STOP)
     reading = retokenize(policy, one, True, 40)
     assert reading is not None
-    assert reading.unread is not None
-    marked = [i for i, is_unread in enumerate(reading.unread) if is_unread]
+    assert reading.unscored_mask is not None
+    marked = [i for i, is_unread in enumerate(reading.unscored_mask) if is_unread]
     assert marked == [0, 1, 2, 11, 23]
 
 

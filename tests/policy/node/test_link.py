@@ -14,7 +14,7 @@ from shoal_ipc.client import Leases, NodeClient
 from shoal_p2p.intake.validation import reopen_batch
 from shoal_p2p.store.store import OwnBatch
 from shoal_p2p.store.types import StoreError, StoreFault
-from shoal_policy.node import outgoing
+from shoal_policy.node import send_queue
 from shoal_policy.node.link import NodeLink
 from shoal_wire.limits import MAX_BATCH_BYTES
 from shoal_wire.types import GroupId
@@ -55,7 +55,7 @@ def test_without_a_node_everything_is_quietly_nothing() -> None:
     link.lease_ahead(3)
     link.end_leases(consumed=IDS)
     link.report([])
-    link.tell_status("{}")
+    link.send_status("{}")
     link.report_outcomes(1, ())
     link.hold_until_checkpoint(IDS)
     link.consume_held()
@@ -81,10 +81,10 @@ def test_batches_wait_for_the_node_and_go_out_in_order(tmp_path: Path, away: Nod
 def test_too_many_waiting_drop_the_oldest_and_count(
     tmp_path: Path, away: NodeLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outgoing, "MAX_WAITING_BATCHES", 2)
+    monkeypatch.setattr(send_queue, "MAX_PENDING_BATCHES", 2)
     for number in range(1, 6):
         away.share(batch(number))
-        assert len(away._outgoing._waiting) <= 2
+        assert len(away._send_queue._pending) <= 2
     assert away.counts.batches_dropped == 3
     with NodeThread(tmp_path) as node:
         arrive(away)
@@ -102,7 +102,7 @@ def test_a_batch_that_will_never_do_does_not_hold_up_the_next(link: NodeLink) ->
 
 
 class SlowDisk:
-    """Holds the node's disk back until it is let go."""
+    """Holds the node's disk back until it is released."""
 
     def __init__(self, node: NodeThread) -> None:
         self._node = node.node
@@ -125,7 +125,7 @@ def test_sharing_does_not_wait_for_the_disk_and_sampling_ahead_not_for_sharing(
     node.call(_receive, node.node, 2)
     disk = SlowDisk(node)
     link.lease_ahead(2)
-    for number in range(1, outgoing.MAX_SENT_BATCHES + 1):
+    for number in range(1, send_queue.MAX_SENT_BATCHES + 1):
         link.share(batch(number))
     ids = [item.published.group_id for item in link.sample(2)]
     assert len(ids) == 2
@@ -135,7 +135,7 @@ def test_sharing_does_not_wait_for_the_disk_and_sampling_ahead_not_for_sharing(
     assert link.counts.batches_published == 0
     node.call(disk.let_go)
     assert link.flush()
-    assert link.counts.batches_published == outgoing.MAX_SENT_BATCHES
+    assert link.counts.batches_published == send_queue.MAX_SENT_BATCHES
     link.drain()
     assert node.node.buffer.ready() == 1
 
@@ -153,9 +153,9 @@ def test_a_refusal_for_lack_of_room_is_known_when_it_has_come(
         patch.setattr(outbox._store, "reserve_own", full)
         link.share(batch(1))
         link.drain()  # the node answers in order: so the refusal has come
-        assert link.lack_of_room() == m.NO_ROOM
-    link._outgoing._not_before = 0.0
-    assert link.lack_of_room() == ""
+        assert link.disk_full_reason() == m.NO_ROOM
+    link._send_queue._retry_at = 0.0
+    assert link.disk_full_reason() == ""
     assert link.counts.batches_published == 1
 
 
@@ -164,18 +164,18 @@ def test_acknowledgements_are_read_when_they_have_come(node: NodeThread, link: N
     link.drain()  # the node answers in order: so the first answer has come
     link.share(batch(2))
     assert link.counts.batches_published == 1
-    assert len(link._outgoing._waiting) == 1
+    assert len(link._send_queue._pending) == 1
 
 
 def test_no_more_batches_than_the_bound_are_on_their_way(node: NodeThread) -> None:
     client = node.node.client(timeout_seconds=0.5)
     link = NodeLink(client)
     disk = SlowDisk(node)
-    for number in range(1, outgoing.MAX_SENT_BATCHES + 2):
+    for number in range(1, send_queue.MAX_SENT_BATCHES + 2):
         link.share(batch(number))
     # The one too many waited for the first until its deadline, and the connection is gone.
     assert not client.connected
-    assert len(link._outgoing._waiting) == outgoing.MAX_SENT_BATCHES + 1
+    assert len(link._send_queue._pending) == send_queue.MAX_SENT_BATCHES + 1
     node.call(disk.let_go)
     client._timeout = 20.0
     arrive(link)

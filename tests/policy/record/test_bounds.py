@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal_policy.record import sinks
-from shoal_policy.record.metrics import MetricsFile, thinned
+from shoal_policy.record.metrics import MetricsFile, thin_events
 from shoal_settings.schema import Settings
 from tests.policy.training_cases import metrics
 
@@ -36,7 +36,7 @@ def test_metrics_keep_the_newest_rounds_and_the_whole_course(tmp_path: Path) -> 
     assert kept[-100:] == list(range(4901, 5001)), "the newest are all there"
     assert kept[0] < 600, "and the beginning, more coarsely"
     assert numbers(path, "held_out") == list(range(500, 5001, 500)), "evaluations stay"
-    # A resumed run goes on in the thinned file, each round at most once.
+    # A resumed run continues in the thinned file, each round at most once.
     file = MetricsFile(path, last_round=4990, last_held_out=4500, max_bytes=bound)
     assert numbers(path)[-1] == 4990
     assert numbers(path, "held_out")[-1] == 4500
@@ -67,10 +67,10 @@ def test_without_room_for_the_shorter_file_the_longer_one_stays(
 def test_thinning_ends_for_any_bound() -> None:
     lines = [line(number) for number in range(1, 100)]
     for bound in (0, 50, 1000, 5000, 100_000):
-        kept = thinned(lines, bound)
+        kept = thin_events(lines, bound)
         assert sum(map(len, kept)) <= bound
         assert kept == sorted(kept, key=lines.index)
-    assert thinned(lines, 100_000) == lines
+    assert thin_events(lines, 100_000) == lines
 
 
 def test_sinks_take_the_first_rounds_and_then_some(

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from shoal_ipc.answers.node import Progress
 from shoal_policy.record.console_logger import (
-    PHASE_EVERY_SECONDS,
-    SAY_EVERY_SECONDS,
+    PHASE_INTERVAL_S,
+    ROUND_INTERVAL_S,
     ConsoleLogger,
     num_peers,
 )
@@ -23,7 +23,7 @@ from tests.policy.record.test_progress import record
 from tests.support.doubles.clock import SetClock
 
 
-def told(
+def reported(
     clock: SetClock, *, terminal: bool, width: int = 200, peers: int | None = None
 ) -> tuple[ConsoleLogger, io.StringIO]:
     output = io.StringIO()
@@ -54,9 +54,9 @@ def play(narrator: ConsoleLogger, *numbers: int) -> RunCounters:
 
 def test_a_log_file_gets_whole_lines_every_few_seconds() -> None:
     clock = SetClock()
-    made, output = told(clock, terminal=False)
+    made, output = reported(clock, terminal=False)
     play(made, 1, 2)
-    clock.now = SAY_EVERY_SECONDS
+    clock.now = ROUND_INTERVAL_S
     play(made, 3, 4, 9)
     lines = output.getvalue().splitlines()
     assert [line.split("  ")[0] for line in lines] == ["round 1/9", "round 3/9", "round 9/9"]
@@ -70,7 +70,7 @@ def test_a_log_file_gets_whole_lines_every_few_seconds() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120])
 def test_a_line_fits_its_terminal_and_says_the_same_things_first(width: int) -> None:
-    made, output = told(SetClock(), terminal=True, width=width, peers=12)
+    made, output = reported(SetClock(), terminal=True, width=width, peers=12)
     play(made, 1)
     line = re.sub(r"\x1b\[[\d;]*[mK]|\r", "", output.getvalue()).rstrip("\n")
     assert len(line) < width
@@ -82,7 +82,7 @@ def test_a_line_fits_its_terminal_and_says_the_same_things_first(width: int) -> 
     assert ("(start 0.250)" in line) == (width >= 120)
 
 
-def test_without_a_node_nobody_knows_how_many_peers() -> None:
+def test_without_a_node_the_number_of_peers_is_unknown() -> None:
     assert num_peers(None) is None
 
 
@@ -92,18 +92,18 @@ def doing(seconds: float, *, done: int = 12) -> PhaseProgress:
     return PhaseProgress(phase=Phase.GENERATING, progress=progress)
 
 
-def test_a_phase_that_takes_long_is_told_every_so_often() -> None:
+def test_a_long_phase_is_printed_at_intervals() -> None:
     clock = SetClock()
-    made, output = told(clock, terminal=False)
+    made, output = reported(clock, terminal=False)
     for clock.now in range(61):
-        made.hear(doing(clock.now))
+        made.on_phase(doing(clock.now))
     lines = output.getvalue().splitlines()
     assert lines[0] == "round 1: generating, 12 of 32, for 10.0 s, ~16.7 s left"
-    assert len(lines) == 60 // PHASE_EVERY_SECONDS
+    assert len(lines) == 60 // PHASE_INTERVAL_S
 
 
-def test_a_phase_that_is_short_is_not_told_nor_any_to_a_program() -> None:
-    made, output = told(SetClock(), terminal=False)
-    made.hear(doing(PHASE_EVERY_SECONDS - 0.1))
-    ConsoleLogger(Settings(json_output=True), console=Console(file=output)).hear(doing(99.0))
+def test_short_phases_are_not_printed_nor_any_in_json_mode() -> None:
+    made, output = reported(SetClock(), terminal=False)
+    made.on_phase(doing(PHASE_INTERVAL_S - 0.1))
+    ConsoleLogger(Settings(json_output=True), console=Console(file=output)).on_phase(doing(99.0))
     assert output.getvalue() == ""

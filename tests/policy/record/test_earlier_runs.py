@@ -10,10 +10,10 @@ from shoal_policy.checkpoint.saved import latest_checkpoint
 from shoal_policy.model.loading import ModelError
 from shoal_policy.record.earlier_runs import (
     StartOverError,
+    archive_run,
     has_started_over,
-    note_started_over,
+    mark_started_over,
     num_earlier_runs,
-    set_aside,
 )
 from shoal_policy.record.sinks import run_name
 from tests.policy.training_cases import metrics, trainer
@@ -30,14 +30,14 @@ def test_the_next_start_resumes_the_new_run_not_the_one_set_aside(
     before = {path.name for path in tmp_path.iterdir()}
     trainer(tmp_path, model, rounds=1, resume=False).run()
     resumed = trainer(tmp_path, model, rounds=2)
-    assert resumed.course.round == 1
+    assert resumed.training_run.round == 1
     resumed.run()
     assert rounds(tmp_path) == [1, 2]
     # All of the earlier run is there, and can be taken up again by its folder.
     aside = tmp_path / "earlier-1"
     assert {path.name for path in aside.iterdir()} == before
     assert rounds(aside) == [1, 2, 3]
-    assert trainer(aside, model).course.round == 3
+    assert trainer(aside, model).training_run.round == 3
 
 
 def test_killed_before_its_first_checkpoint_the_new_run_does_not_give_way_to_the_old(
@@ -45,7 +45,7 @@ def test_killed_before_its_first_checkpoint_the_new_run_does_not_give_way_to_the
 ) -> None:
     trainer(tmp_path, model, rounds=1).run()
     trainer(tmp_path, model, resume=False)  # ends here
-    assert trainer(tmp_path, model).course.round == 0
+    assert trainer(tmp_path, model).training_run.round == 0
 
 
 def test_each_earlier_run_has_a_folder_and_each_run_a_name(tmp_path: Path, model: str) -> None:
@@ -63,22 +63,22 @@ def test_a_wrong_model_leaves_everything_in_its_place(tmp_path: Path, model: str
     trainer(tmp_path, model, rounds=1).run()
     with pytest.raises(ModelError):
         trainer(tmp_path, str(tmp_path / "no model"), resume=False)
-    assert trainer(tmp_path, model).course.round == 1
+    assert trainer(tmp_path, model).training_run.round == 1
 
 
 def test_what_cannot_be_moved_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "earlier-0").write_text("a file of somebody's")
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "earlier-1").symlink_to(tmp_path / "nowhere")
-    aside = set_aside(tmp_path)
+    aside = archive_run(tmp_path)
     assert aside == tmp_path / "earlier-2"
     (tmp_path / "started-over").mkdir()
     with pytest.raises(StartOverError, match="started-over"):
-        note_started_over(tmp_path, "a")
+        mark_started_over(tmp_path, "a")
 
 
 def test_a_mark_is_of_one_run_of_the_node(tmp_path: Path) -> None:
     assert not has_started_over(tmp_path, "a")
-    note_started_over(tmp_path, "a")
+    mark_started_over(tmp_path, "a")
     assert has_started_over(tmp_path, "a")
     assert not has_started_over(tmp_path, "b")

@@ -65,15 +65,15 @@ def test_an_evaluation_is_kept_apart_from_rewards_of_training() -> None:
 def test_programs_read_what_the_file_holds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = MetricsFile(tmp_path / "metrics.jsonl", last_round=0, is_said=True)
+    file = MetricsFile(tmp_path / "metrics.jsonl", last_round=0, print_json=True)
     for one in (event(1), {**event(1, "held_out"), "held_out/pass@1": 0.5}, event(1, "judge")):
         file.append(one)
-    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    for one in said:
+    message = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for one in message:
         check("trainer", one)
         del one["schema_version"]
     written = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    assert said == list(map(json.loads, written))
+    assert message == list(map(json.loads, written))
 
 
 def test_the_spread_of_rewards_is_within_groups() -> None:

@@ -1,4 +1,4 @@
-"""What lacks room waits, says so once, and goes on by itself."""
+"""A run without disk space waits, reports it once, and continues by itself."""
 
 from __future__ import annotations
 
@@ -15,25 +15,29 @@ def test_it_goes_on_when_nothing_lacks(
 ) -> None:
     monkeypatch.setattr(pauses, "RETRY_S", 0.0)
     caplog.set_level("INFO")
-    told: list[str] = []
+    reported: list[str] = []
     answers = iter(["full", "full", "still full", ""])
-    pause = RunPause(lack=lambda: next(answers), should_stop=lambda: False, tell=told.append)
-    assert pause.hold()
-    assert told == ["full", ""]
+    pause = RunPause(
+        blocked_by=lambda: next(answers), should_stop=lambda: False, on_change=reported.append
+    )
+    assert pause.wait_for_space()
+    assert reported == ["full", ""]
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
 
 
-def test_nothing_is_said_of_a_disk_with_room(caplog: pytest.LogCaptureFixture) -> None:
-    assert RunPause(lack=lambda: "", should_stop=lambda: True, tell=pytest.fail).hold()
+def test_a_disk_with_space_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
+    assert RunPause(
+        blocked_by=lambda: "", should_stop=lambda: True, on_change=pytest.fail
+    ).wait_for_space()
     assert not caplog.records
 
 
-def test_a_stop_is_heard_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_ends_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pauses, "RETRY_S", 60.0)
-    asked: Iterator[bool] = iter([False] * 3 + [True] * 10)
+    requested: Iterator[bool] = iter([False] * 3 + [True] * 10)
     pause = RunPause(
-        lack=lambda: "full",
-        should_stop=lambda: next(asked),
-        tell=lambda _why: None,
+        blocked_by=lambda: "full",
+        should_stop=lambda: next(requested),
+        on_change=lambda _why: None,
     )
-    assert not pause.hold()
+    assert not pause.wait_for_space()

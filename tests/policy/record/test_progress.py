@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 from shoal_ipc.answers.node import WINDOW
-from shoal_policy.record.progress import RoundRecord, RunCounters, completion_figures
+from shoal_policy.record.progress import RoundRecord, RunCounters, completion_metrics
 
 
 def record(number: int, reward: float | None, **changes: object) -> RoundRecord:
@@ -19,11 +19,11 @@ def record(number: int, reward: float | None, **changes: object) -> RoundRecord:
 
 def test_the_figures_of_completions_are_fields_of_a_round_and_all_of_their_kind() -> None:
     named = {field.name for field in fields(RoundRecord)}
-    figures = set(completion_figures([3], 0))
+    figures = set(completion_metrics([3], 0))
     assert figures == {name for name in named if name.startswith("completion_")} | {
         "tokens_generated"
     }
-    assert set(completion_figures([], 0)) == figures
+    assert set(completion_metrics([], 0)) == figures
 
 
 def test_counters_add_up() -> None:

@@ -1,4 +1,4 @@
-"""Where metrics go beside their file."""
+"""Destinations of metrics in addition to their file."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_full_disk_costs_a_sink_what_was_played_meanwhile(
         if number > 40 and number in kept:
             break
     sinks.close()
-    assert not caplog.text, "it is not given up"
+    assert not caplog.text, "it is not closed"
     assert {*range(1, 20), number} <= kept
 
 

@@ -8,7 +8,7 @@ from shoal_policy.record.wrong_answer import (
     SHOWN_CHARACTERS,
     ZeroRewardAnswer,
     ZeroRewardCause,
-    commonest,
+    pick_example,
 )
 from shoal_tasks.answers import extract_answer, to_reward
 from shoal_tasks.spec import AnswerFormat
@@ -36,8 +36,8 @@ def unrewarded(answer: str, *, cut: bool = False, tagged: bool = False) -> ZeroR
 def test_the_reason_is_the_scorers(
     answer: str, cut: bool, tagged: bool, why: ZeroRewardCause
 ) -> None:
-    assert unrewarded(answer, cut=cut, tagged=tagged).why is why
-    # What has an answer in it by the verifier's reading is never said to have none.
+    assert unrewarded(answer, cut=cut, tagged=tagged).cause is why
+    # An answer that the verifier can read is never reported as missing.
     form = AnswerFormat.TAGGED if tagged else AnswerFormat.PLAIN
     found = extract_answer(form, answer, FinishReason.LENGTH if cut else FinishReason.STOP)
     assert (found is None) == (
@@ -47,20 +47,21 @@ def test_the_reason_is_the_scorers(
 
 
 def test_the_commonest_fault_is_shown_with_its_count() -> None:
-    wrong = commonest([unrewarded("5"), unrewarded("4", cut=True), unrewarded("1", cut=True)])
+    wrong = pick_example([unrewarded("5"), unrewarded("4", cut=True), unrewarded("1", cut=True)])
     assert wrong is not None
     assert wrong.text == (
-        "asked “2+2?”, expected “4”, answered “4”: it was cut at the token limit (2 of 3 alike)"
+        "asked “2+2?”, expected “4”, answered “4”: it was truncated at the token limit "
+        "(2 of 3 like this)"
     )
-    assert commonest([]) is None
+    assert pick_example([]) is None
 
 
 def test_an_answer_whose_expected_one_is_known_comes_first() -> None:
     unknown = ZeroRewardAnswer(question="?", expected=None, answer="x", cut=False, tagged=False)
-    wrong = commonest([unknown, unrewarded("5")])
+    wrong = pick_example([unknown, unrewarded("5")])
     assert wrong is not None
     assert "expected “4”" in wrong.text
-    only = commonest([unknown])
+    only = pick_example([unknown])
     assert only is not None
     assert "expected any valid answer" in only.text
 
@@ -70,7 +71,7 @@ def test_long_text_is_cut_and_no_character_acts() -> None:
     one = ZeroRewardAnswer(
         question=hostile, expected=hostile, answer=hostile, cut=False, tagged=True
     )
-    wrong = commonest([one])
+    wrong = pick_example([one])
     assert wrong is not None
     assert all(c.isprintable() for c in wrong.text)
     assert "\\x1b" in wrong.text

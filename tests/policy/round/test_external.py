@@ -13,7 +13,7 @@ from shoal_ipc.skip_reason import SkipReason
 from shoal_policy.node.link import NodeLink
 from shoal_policy.rollouts import Question
 from shoal_policy.round import external
-from shoal_policy.round.external import ExternalSampling
+from shoal_policy.round.external import ExternalSampler
 from shoal_policy.tasks import MissingReward, TaskSource
 from shoal_tasks.types import Split
 from shoal_tasks.wire_tasks import coordinates_of
@@ -24,8 +24,8 @@ from tests.support import factories as make
 ROUNDS = 6
 
 
-class Buffer(NodeLink):
-    """A node with so many groups, whose leases end as they are told to."""
+class BufferLink(NodeLink):
+    """A node with these groups, whose leases end on request."""
 
     def __init__(self, groups: Sequence[PublishedGroup]) -> None:
         super().__init__(None)
@@ -60,7 +60,7 @@ class Buffer(NodeLink):
         self.reported += [one.group_id for one in reports]
 
 
-class Noting(TaskSource):
+class RecordingTasks(TaskSource):
     """Real questions and rewards; notes which tasks were asked for and scored.
 
     A judge of this node's own grades some groups not at all, and others later.
@@ -68,12 +68,12 @@ class Noting(TaskSource):
 
     def __init__(self) -> None:
         super().__init__(make.real_worker(), make.SPECS)
-        self.asked: list[Task] = []
+        self.requested: list[Task] = []
         self.scored: list[Task] = []
         self.ungraded: dict[Task, MissingReward] = {}
 
     def for_training(self, tasks: Sequence[Task]) -> list[Question | Split]:
-        self.asked += tasks
+        self.requested += tasks
         return super().for_training(tasks)
 
     def verify(
@@ -88,7 +88,7 @@ class Noting(TaskSource):
 
 
 def groups(count: int) -> list[PublishedGroup]:
-    """Groups of which a half has signal: their first answers are right."""
+    """Groups; every second one has signal: its first answer is right."""
     tasks = TaskSource(make.real_worker(), make.SPECS)
     drawn = tasks.draw(random.Random(3), count)
     answers = make.real_worker().items([coordinates_of(one.task) for one in drawn])
@@ -100,19 +100,21 @@ def groups(count: int) -> list[PublishedGroup]:
     return found
 
 
-def played(offered: Sequence[PublishedGroup]) -> tuple[Buffer, Noting, list[torch.Tensor]]:
+def played(
+    offered: Sequence[PublishedGroup],
+) -> tuple[BufferLink, RecordingTasks, list[torch.Tensor]]:
     """Rounds of two own groups and two of others; the node, the tasks, the weights."""
-    link, tasks, policy = Buffer(offered), Noting(), case.policy()
+    link, tasks, policy = BufferLink(offered), RecordingTasks(), case.policy()
     rounds = case.rounds(policy, tasks, link, external=2, strategy="positive+balance")
     for number in range(1, ROUNDS + 1):
-        rounds.play(number, number)
+        rounds.run_round(number, number)
     return link, tasks, list(case.weights(policy).values())
 
 
 def test_a_group_is_verified_once_however_often_it_is_drawn() -> None:
     link, tasks, _ = played(groups(40))
     assert len(link.drawn) > 1.5 * len(set(link.drawn))
-    assert len(tasks.asked) == len(tasks.scored) == len(set(link.drawn))
+    assert len(tasks.requested) == len(tasks.scored) == len(set(link.drawn))
     assert sorted(link.reported) == sorted(set(link.reported))
     assert set(link.drawn) <= set(link.reported)
 
@@ -122,7 +124,7 @@ def test_the_weights_are_to_the_bit_those_of_verifying_again(
 ) -> None:
     offered = groups(40)
     _, remembering, weights = played(offered)
-    monkeypatch.setattr(ExternalSampling, "_remember", lambda *_: None)
+    monkeypatch.setattr(ExternalSampler, "_cache_score", lambda *_: None)
     monkeypatch.setattr(external, "_SHORT_CHARS", -1)
     _, forgetting, others = played(offered)
     assert len(forgetting.scored) > 1.5 * len(remembering.scored)
@@ -131,21 +133,21 @@ def test_the_weights_are_to_the_bit_those_of_verifying_again(
 
 def test_what_the_own_judge_has_not_graded_waits_or_is_dropped_and_weighs_nobody() -> None:
     offered = groups(40)
-    link, tasks, policy = Buffer(offered), Noting(), case.policy()
+    link, tasks, policy = BufferLink(offered), RecordingTasks(), case.policy()
     rounds = case.rounds(policy, tasks, link, external=2, strategy="positive+balance")
     waits, fails = (offered[number::3] for number in (0, 1))
     tasks.ungraded |= {one.group.task: MissingReward.WAITS for one in waits}
     tasks.ungraded |= {one.group.task: MissingReward.FAILED for one in fails}
-    told = [rounds.play(number, number) for number in range(1, ROUNDS + 1)]
+    outcomes = [rounds.run_round(number, number) for number in range(1, ROUNDS + 1)]
     waiting, failed = ({one.group_id for one in some} for some in (waits, fails))
-    ends = [one.skip_reason for each in told for one in each.learnt if one.group_id in failed]
+    ends = [one.skip_reason for each in outcomes for one in each.outcomes if one.group_id in failed]
     assert (len(ends), set(ends)) == (len(failed & set(link.drawn)), {SkipReason.UNSCORED})
     assert len(link.drawn) > len(set(link.drawn))  # what waits is drawn again
     assert all(link.drawn.count(one) <= 1 for one in failed)
     assert not (waiting | failed) & set(link.reported)
-    num_left = sum(one.record.external_unscored for one in told)
+    num_left = sum(one.record.external_unscored for one in outcomes)
     assert num_left == sum(one in waiting | failed for one in link.drawn) > 0
     for one in waits:
         del tasks.ungraded[one.group.task]
-    rounds.play(ROUNDS + 1, ROUNDS + 1)
+    rounds.run_round(ROUNDS + 1, ROUNDS + 1)
     assert waiting & set(link.reported)

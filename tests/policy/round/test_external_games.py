@@ -12,7 +12,7 @@ from shoal_policy.model.loading import load_policy
 from shoal_policy.model.prompting import encode_text
 from shoal_policy.node.link import NodeLink
 from shoal_policy.round.config import round_config
-from shoal_policy.round.external import ExternalSampling
+from shoal_policy.round.external import ExternalSampler
 from shoal_policy.tasks import TaskSource
 from shoal_settings.schema import Settings
 from shoal_tasks.turns import join_messages
@@ -73,14 +73,16 @@ def test_what_is_planted_around_moves_counts_as_unread(game: tuple[TaskSource, s
     texts = [join_messages([planted.format(move)] * 2) for move in ("a", "b")]
     group = RolloutGroup(task=question.task, completions=tuple(map(completion, texts)))
     config = round_config(Settings(external=1, max_new_tokens=48), seed=1)
-    sampling = ExternalSampling(policy, case.surroundings(OneGroup(group), tasks=tasks))
+    sampling = ExternalSampler(policy, case.surroundings(OneGroup(group), tasks=tasks))
     (scored,) = sampling.sample(config).groups
     assert scored.rewards == (1.0, 0.0)
-    assert scored.unread is not None and scored.said is not None
-    (won, _), (said, _) = scored.unread, scored.said
-    assert said is not None
-    unread = won or (False,) * len(said)
-    read = [place for place, is_unread in zip(said, unread, strict=True) if not is_unread]
+    assert scored.unscored_mask is not None and scored.completion_positions is not None
+    (won, _), (positions, _) = scored.unscored_mask, scored.completion_positions
+    assert positions is not None
+    unscored_mask = won or (False,) * len(positions)
+    read = [
+        place for place, is_unread in zip(positions, unscored_mask, strict=True) if not is_unread
+    ]
     move = [*encode_text(policy, "[a]" if "[" in planted else "a"), policy.eos_id]
     assert [scored.completions[0][place] for place in read] == 2 * move
-    assert (won is None) == ("\t" in planted), "margins are left out, words are not"
+    assert (won is None) == ("\t" in planted), "margins are skipped, words are not"

@@ -21,7 +21,7 @@ from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import RolloutGroup
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
-from tests.policy.generation.following_cases import SAMPLING, asking
+from tests.policy.generation.vllm_cases import SAMPLING, request_of
 from tests.support import factories as make
 from tests.support.local_node import NodeThread
 from tests.tasks.games import game_family
@@ -66,7 +66,7 @@ def reward_of(outcomes: list[RoundOutcome]) -> float:
 def test_a_policy_learns_a_game_of_three_turns(tasks: TaskSource) -> None:
     policy = fresh_policy()
     playing = rounds(policy, tasks, ALONE)
-    outcomes = [playing.play(number, number - 1) for number in range(1, 41)]
+    outcomes = [playing.run_round(number, number - 1) for number in range(1, 41)]
     assert sum(outcome.stats.num_steps for outcome in outcomes) > 20
     assert not any(outcome.stats.skipped_too_long for outcome in outcomes)
     before, after = reward_of(outcomes[:4]), reward_of(outcomes[-4:])
@@ -74,32 +74,34 @@ def test_a_policy_learns_a_game_of_three_turns(tasks: TaskSource) -> None:
     last = [answer for group in outcomes[-1].own for answer in group.answers]
     assert max(len(split_messages(answer.text)) for answer in last) == 3
     for outcome in outcomes:
-        said = [answer.num_said for group in outcome.own for answer in group.answers]
-        assert outcome.record.tokens_generated == sum(said), "the environment's are not generated"
+        counts = [answer.num_completion_tokens for group in outcome.own for answer in group.answers]
+        assert outcome.record.tokens_generated == sum(counts), "the environment's are not generated"
 
 
 def test_held_out_games_are_played_for_the_evaluation(tasks: TaskSource) -> None:
     """Greedy, one game a question, scored by replay."""
-    heard: list[tuple[OwnGroup, float]] = []
+    received: list[tuple[OwnGroup, float]] = []
     found = evaluate(
         fresh_policy(),
         tasks,
         round_number=1,
         per_family=5,
         sampling=SAMPLING,
-        on_answers=lambda groups, rewards: heard.extend(zip(groups, rewards, strict=True)),
+        on_answers=lambda groups, rewards: received.extend(zip(groups, rewards, strict=True)),
     )
-    assert found.num_items == len(heard) == 5
-    assert found.reward == pytest.approx(sum(reward for _, reward in heard) / 5)
-    for group, reward in heard:
+    assert found.num_items == len(received) == 5
+    assert found.reward == pytest.approx(sum(reward for _, reward in received) / 5)
+    for group, reward in received:
         (answer,) = group.answers
         earned = sum("a" in message for message in split_messages(answer.text)) / 3
-        assert answer.said is not None and reward == pytest.approx(earned)
+        assert answer.completion_positions is not None and reward == pytest.approx(earned)
 
 
 def games_of(policy: Policy, tasks: TaskSource, count: int) -> list[OwnGroup]:
-    asked = tasks.draw(random.Random(3), count)
-    return LocalGenerator().answer(asking(policy, asked, num_completions=8, play=tasks.play))
+    requested = tasks.draw(random.Random(3), count)
+    return LocalGenerator().generate(
+        request_of(policy, requested, num_completions=8, play=tasks.play)
+    )
 
 
 def shared(groups: list[OwnGroup]) -> list[RolloutGroup]:
@@ -116,7 +118,7 @@ def test_another_learns_from_games_that_it_did_not_play(
     case.send(node, groups)
     policy = fresh_policy(seed=1)
     before = case.weights(policy)
-    outcome = rounds(policy, tasks, link, local=0, external=3).play(1, 0)
+    outcome = rounds(policy, tasks, link, local=0, external=3).run_round(1, 0)
     assert outcome.record.groups_external >= 1
     assert outcome.record.reward_external is not None and outcome.record.reward_external > 0
     assert outcome.stats.num_steps == 1

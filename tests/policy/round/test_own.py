@@ -1,4 +1,4 @@
-"""Own answers by who made them: what the update is told of their log-probabilities."""
+"""Own answers by the model that made them, with the log-probabilities for the update."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 from shoal_policy.choice.scored import ScoredGroup
 from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import Answer, Origin, OwnGroup, Question
-from shoal_policy.round.own import own_scored
+from shoal_policy.round.own import to_scored_group
 from shoal_policy.update.grpo import TrainGroup
 from shoal_wire.types import FinishReason, SamplingParams
 from tests.policy import tiny_models
-from tests.policy.update.bench import (
+from tests.policy.update.update_cases import (
     assert_same_gradients,
     group_of,
     own_logprobs,
@@ -39,28 +39,40 @@ def own_group(origin: Origin, logprob: float = -1.5) -> OwnGroup:
 def scored(
     policy: Policy, origin: Origin, sampling: SamplingParams = SAMPLING, **answer: float
 ) -> ScoredGroup:
-    return own_scored(policy, own_group(origin, **answer), (1.0, 0.0, 0.0), sampling)
+    return to_scored_group(policy, own_group(origin, **answer), (1.0, 0.0, 0.0), sampling)
 
 
 def test_each_origin_says_another_thing() -> None:
-    policy, said = tiny_models.policy(), tuple((-1.5,) * len(ids) for ids in IDS)
+    policy, logprobs = tiny_models.policy(), tuple((-1.5,) * len(ids) for ids in IDS)
     by_policy = scored(policy, Origin.POLICY)
-    assert (by_policy.started, by_policy.claimed, by_policy.external) == (said, None, False)
+    assert (by_policy.start_logprobs, by_policy.sampling_logprobs, by_policy.external) == (
+        logprobs,
+        None,
+        False,
+    )
     follower = scored(policy, Origin.FOLLOWER)
-    assert (follower.started, follower.claimed, follower.external) == (None, said, False)
+    assert (follower.start_logprobs, follower.sampling_logprobs, follower.external) == (
+        None,
+        logprobs,
+        False,
+    )
     another = scored(policy, Origin.ANOTHER)
-    assert (another.started, another.claimed, another.external) == (None, None, True)
+    assert (another.start_logprobs, another.sampling_logprobs, another.external) == (
+        None,
+        None,
+        True,
+    )
 
 
 def test_what_was_drawn_otherwise_is_not_taken_for_the_start() -> None:
     policy = tiny_models.policy()
     for changes in ({"top_p": 0.9}, {"top_k": 5}, {"temperature": 0.0}):
         narrow = dataclasses.replace(SAMPLING, **changes)
-        assert scored(policy, Origin.POLICY, narrow).started is None
+        assert scored(policy, Origin.POLICY, narrow).start_logprobs is None
     half = dataclasses.replace(policy, autocast_dtype=torch.bfloat16)
-    assert scored(half, Origin.POLICY).started is None
+    assert scored(half, Origin.POLICY).start_logprobs is None
     absurd = scored(policy, Origin.FOLLOWER, logprob=-99.0)
-    assert absurd.claimed == (None, None, None)
+    assert absurd.sampling_logprobs == (None, None, None)
 
 
 def train_groups() -> list[TrainGroup]:
@@ -88,12 +100,12 @@ def test_known_start_log_probabilities_are_not_computed_again() -> None:
 @pytest.mark.parametrize("minibatches", [1, 3])
 @pytest.mark.parametrize("shift", [0.0, 0.5, -5.0])
 def test_a_followers_text_is_weighed_by_what_it_says(minibatches: int, shift: float) -> None:
-    """By exp(own − said), at most the cap: here the same for all tokens, so for the gradient."""
+    """By exp(own − server), at most the cap: here the same for all tokens, so for the gradient."""
     policy = tiny_models.policy()
     groups = [
         dataclasses.replace(
             group,
-            claimed_logprobs=[
+            sampling_logprobs=[
                 [value + shift for value in row] for row in own_logprobs(policy.model, group)
             ],
         )

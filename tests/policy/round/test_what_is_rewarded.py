@@ -25,11 +25,11 @@ from shoal_policy.model.prompting import decode_completion
 from shoal_policy.node.link import NodeLink
 from shoal_policy.rollouts import Question
 from shoal_policy.round.config import RoundConfig, round_config
-from shoal_policy.round.external import ExternalSampling
+from shoal_policy.round.external import ExternalSampler
 from shoal_policy.tasks import TaskSource
 from shoal_policy.update.losses import LOSSES
-from shoal_policy.update.rows import TrainingRow, make_rows, weighted
-from shoal_policy.update.training_set import train_group
+from shoal_policy.update.rows import TrainingRow, assign_token_weights, make_rows
+from shoal_policy.update.training_set import build_train_group
 from shoal_settings.schema import Settings
 from shoal_tasks.families import PRESETS
 from shoal_tasks.prompts import answer_text
@@ -37,7 +37,7 @@ from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import Completion, FinishReason, RolloutGroup
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
-from tests.policy.update.bench import group_of
+from tests.policy.update.update_cases import group_of
 
 SPECS = tuple({spec.name: spec for preset in PRESETS.values() for spec in preset}.values())
 LONGEST = 48
@@ -56,7 +56,7 @@ PREFACES = (
 BEHIND = ("", " ", "\t\t", " buy", "<eos>", "\n" * 50, "\u3000", "</answer>")
 
 
-class Given(NodeLink):
+class OneShotNode(NodeLink):
     """A node that offers these groups, once."""
 
     def __init__(self, groups: Sequence[m.SampledGroup]) -> None:
@@ -80,17 +80,17 @@ def tasks() -> TaskSource:
     return TaskSource(worker(), SPECS)
 
 
-class OfOne(TaskSource):
+class OneFamilyTasks(TaskSource):
     """Draws the questions of one family."""
 
     def __init__(self, name: str) -> None:
         super().__init__(worker(), SPECS)
-        self._asked = [spec for spec in SPECS if spec.name == name]
+        self._requested = [spec for spec in SPECS if spec.name == name]
 
     def draw(self, rng: random.Random, count: int) -> list[Question]:
         found: list[Question] = []
         while len(found) < count:  # a question that is held out is not drawn
-            drawn = worker().draw(rng, count - len(found), families=self._asked)
+            drawn = worker().draw(rng, count - len(found), families=self._requested)
             found += [self.question(at, text) for at, text in drawn]
         return found
 
@@ -103,14 +103,14 @@ def policies() -> tuple[Policy, ...]:
 def hostile_group(rng: random.Random, name: str, number: int) -> RolloutGroup:
     """Right answers in odd clothes, near misses and noise, up to as many as a swarm allows."""
     source = tasks()
-    (question,) = OfOne(name).draw(rng, 1)
+    (question,) = OneFamilyTasks(name).draw(rng, 1)
     (right,) = source.expected([question.task])
     right = right or "0"
     count = rng.choice((2, 3, 8, 16, 64))
     made = []
     for _ in range(count):
-        said = right if rng.random() < 0.5 else right[:-1] + rng.choice("0123456789ab")
-        text = answer_text(said, tagged=question.tagged)
+        message = right if rng.random() < 0.5 else right[:-1] + rng.choice("0123456789ab")
+        text = answer_text(message, tagged=question.tagged)
         if rng.random() < 0.6:
             text = rng.choice(PREFACES) + text + rng.choice(BEHIND)
         finish = rng.choice((FinishReason.STOP, FinishReason.STOP, FinishReason.LENGTH))
@@ -148,8 +148,8 @@ def test_what_is_trained_on_is_the_text_that_earned_its_reward(spec: object) -> 
     ]
     for policy, strategy in zip(policies(), STRATEGIES, strict=True):
         config = config_of(strategy, rng.choice(sorted(LOSSES)))
-        around = case.surroundings(Given(groups), tasks=tasks())
-        external = ExternalSampling(policy, around).sample(config)
+        context = case.surroundings(OneShotNode(groups), tasks=tasks())
+        external = ExternalSampler(policy, context).sample(config)
         for scored in external.groups:
             assert scored.source is not None
             given_texts = scored.source.group.completions
@@ -171,7 +171,7 @@ def test_what_is_trained_on_is_the_text_that_earned_its_reward(spec: object) -> 
             assert {(one.text, one.finish_reason) for one in read} <= known
             (earned,) = tasks().verify([(scored.question.task, read)])
             assert tuple(earned) == scored.rewards
-            made = train_group(
+            made = build_train_group(
                 policy, scored, config.strategy, config.advantage_scale, config.num_completions
             )
             (rows,), too_long = make_rows(policy, [made], config.grpo)
@@ -195,13 +195,13 @@ REWARDS = st.lists(st.sampled_from([0.0, 0.5, 1.0, 0.1]), min_size=2, max_size=6
 def test_no_group_of_others_weighs_more_than_an_own_one_can(
     theirs: list[float], own: int, loss: str, scale: str, strategy: str, lengths: random.Random
 ) -> None:
-    """A hundred groups: the sum over tokens of |advantage| × weight, beside the largest own."""
+    """A hundred groups: the sum over tokens of |advantage| × weight, and the largest own."""
     chosen = parse_strategy(strategy)
     advantages = group_advantages(theirs, scale)  # type: ignore[arg-type]
     others = group_of(
         [5],
-        [[7] * lengths.randint(1, LONGEST) for _ in chosen.trained_on(advantages)],
-        [advantages[index] for index in chosen.trained_on(advantages)],
+        [[7] * lengths.randint(1, LONGEST) for _ in chosen.select_completions(advantages)],
+        [advantages[index] for index in chosen.select_completions(advantages)],
         external=True,
         share=completion_share(len(theirs), own),
     )
@@ -213,7 +213,7 @@ def test_no_group_of_others_weighs_more_than_an_own_one_can(
     )
     config = dataclasses.replace(config_of(strategy, loss).grpo, max_completion_tokens=LONGEST)
     (their_rows, own_rows), _ = make_rows(policies()[1], [others, mine], config)
-    weighted([*their_rows, *own_rows], config)
+    assign_token_weights([*their_rows, *own_rows], config)
     unit = own_rows[0].weight * LONGEST
     bound = math.sqrt(own * (own - 1)) if scale == "group" else own / 2
     assert weight_of(their_rows) <= bound * unit * (1 + 1e-6)

@@ -94,10 +94,10 @@ def test_it_visibly_learns(ratio: str, nodes: int) -> None:
 @pytest.mark.timeout(1800)
 def test_the_shipped_files_can_be_made_again(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["--check"])
-    told = capsys.readouterr().out
+    reported = capsys.readouterr().out
     moved = any(environment_changes(assets_path(profile)) for profile in Profile)
     # Other software or another processor may give other bytes: then the command has to say so.
-    assert code == 0 or (moved and "made elsewhere" in told), told
+    assert code == 0 or (moved and "made elsewhere" in reported), reported
 
 
 @pytest.mark.parametrize("typed", [["--seed", "3"], ["--seed", "3", "--check", "--out", "x"]])
@@ -111,7 +111,7 @@ def test_another_seed_never_takes_the_place_of_the_shipped_models(
 
 
 @pytest.mark.parametrize(
-    ("typed", "told"),
+    ("typed", "reported"),
     [
         (["--seed", "-1", "--out", "x"], "--seed is 0 to 4294967295"),
         (["--seed", str(1 << 80), "--out", "x"], "--seed is 0 to 4294967295"),
@@ -119,9 +119,9 @@ def test_another_seed_never_takes_the_place_of_the_shipped_models(
         (["--out", "file/below"], "--out file/below: Not a directory"),
     ],
 )
-def test_what_cannot_be_made_is_said_before_the_minutes_that_it_takes(
+def test_an_impossible_build_is_reported_before_it_starts(
     typed: list[str],
-    told: str,
+    reported: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -132,4 +132,4 @@ def test_what_cannot_be_made_is_said_before_the_minutes_that_it_takes(
     with pytest.raises(SystemExit) as end:
         main(typed)
     assert end.value.code == 2
-    assert told in capsys.readouterr().err
+    assert reported in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The update of games: what the environment said is read by the policy and never learnt.
+"""The update of games: tokens of the environment are read by the policy, never trained on.
 
 That loss and gradients are those of masked GRPO is asked of TRL, in `test_trl_oracle.py`.
 """
@@ -16,7 +16,7 @@ import torch
 from shoal_policy.model.loading import Policy
 from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from tests.policy import tiny_models
-from tests.policy.update.bench import Recorder, group_of, own_logprobs, recorded
+from tests.policy.update.update_cases import Recorder, group_of, own_logprobs, recorded
 
 POLICY = tiny_models.policy()
 
@@ -27,11 +27,11 @@ Turn = tuple[list[int], list[int]]
 def completion(game: list[Turn]) -> tuple[list[int], tuple[int, ...]]:
     """A game's ids and the places of the policy's; the last answer is not in it."""
     ids: list[int] = []
-    said: list[int] = []
+    positions: list[int] = []
     for number, (message, answer) in enumerate(game):
-        said += range(len(ids), len(ids) + len(message))
+        positions += range(len(ids), len(ids) + len(message))
         ids += message + (answer if number < len(game) - 1 else [])
-    return ids, tuple(said)
+    return ids, tuple(positions)
 
 
 def game(seed: int = 0, **changes: Any) -> TrainGroup:
@@ -40,8 +40,8 @@ def game(seed: int = 0, **changes: Any) -> TrainGroup:
         completion([(tokens(rng, 3), tokens(rng, 4)), (tokens(rng, 2), tokens(rng, 1))])
         for _ in range(4)
     ]
-    ids, said = zip(*rows, strict=True)
-    made = group_of([1, 7, 8, 4], ids, [1.0, -1.0, 0.5, -0.5], said=said)
+    ids, positions = zip(*rows, strict=True)
+    made = group_of([1, 7, 8, 4], ids, [1.0, -1.0, 0.5, -0.5], completion_positions=positions)
     return replace(made, **changes)
 
 
@@ -52,14 +52,18 @@ def tokens(rng: random.Random, count: int) -> list[int]:
 @pytest.mark.parametrize(
     "policy", [POLICY, replace(POLICY, logit_form=None)], ids=["packed", "padded"]
 )
-def test_only_what_the_policy_said_is_counted(policy: Policy) -> None:
+def test_only_policy_tokens_are_counted(policy: Policy) -> None:
     group = game()
     stats, _ = recorded(policy, [group], max_completion_tokens=60)
-    assert stats.num_tokens == sum(len(said or ()) for said in group.said or ()) == 20
+    assert (
+        stats.num_tokens
+        == sum(len(positions or ()) for positions in group.completion_positions or ())
+        == 20
+    )
 
 
-@pytest.mark.parametrize("name", ["old_logprobs", "start_logprobs", "claimed_logprobs"])
-def test_log_probabilities_are_of_what_the_policy_said(name: str) -> None:
+@pytest.mark.parametrize("name", ["old_logprobs", "start_logprobs", "sampling_logprobs"])
+def test_log_probabilities_belong_to_policy_tokens(name: str) -> None:
     """Several steps read them: they are the policy's own, so the result is that without them."""
 
     def trained(**given_too: Any) -> Any:
@@ -67,15 +71,17 @@ def test_log_probabilities_are_of_what_the_policy_said(name: str) -> None:
         config = GrpoConfig(max_completion_tokens=60, epochs=2, minibatches=2)
         made = [game(seed) for seed in range(2)]
         if given_too:
-            told: list[dict[str, Any]] = [{name: own_logprobs(policy.model, one)} for one in made]
-            made = [replace(one, **own) for one, own in zip(made, told, strict=True)]
+            reported: list[dict[str, Any]] = [
+                {name: own_logprobs(policy.model, one)} for one in made
+            ]
+            made = [replace(one, **own) for one, own in zip(made, reported, strict=True)]
         update(policy, make_optimizer(policy, lr=1e-2), made, config)
         return policy.model.state_dict()
 
     plain, with_them = trained(), trained(given=True)
     for weight, value in plain.items():
         assert torch.allclose(with_them[weight], value, atol=1e-4), weight
-    with pytest.raises(ValueError, match="one a token"):
+    with pytest.raises(ValueError, match="one value per token"):
         whole: Any = [[-1.0] * len(ids) for ids in game().completions]
         update(POLICY, Recorder(POLICY), [game(**{name: whole})], GrpoConfig())
 
@@ -86,16 +92,19 @@ def test_the_limit_of_an_answer_is_not_that_of_a_game() -> None:
     def left_out(group: TrainGroup, limit: int) -> int:
         return recorded(POLICY, [group], max_completion_tokens=limit)[0].skipped_too_long
 
-    assert left_out(game(said=None), 3) == 4
+    assert left_out(game(completion_positions=None), 3) == 4
     assert left_out(game(), 3) == 0
     long: Sequence[Sequence[int]] = [[5] * 200] * 4
-    assert left_out(game(completions=long, said=[(0, 199)] * 4), 3) == 4
+    assert left_out(game(completions=long, completion_positions=[(0, 199)] * 4), 3) == 4
 
 
-def test_planted_text_is_masked_among_what_was_said() -> None:
-    """The verifier's mask is one a token that the policy said, too."""
+def test_planted_text_is_masked_among_policy_tokens() -> None:
+    """The verifier's mask has one value per policy token, too."""
     group = game(external=True)
-    unread = [tuple(place == 0 for place in range(len(said or ()))) for said in group.said or ()]
-    _, (masked,) = recorded(POLICY, [replace(group, unread=unread)])
+    unscored_mask = [
+        tuple(place == 0 for place in range(len(positions or ())))
+        for positions in group.completion_positions or ()
+    ]
+    _, (masked,) = recorded(POLICY, [replace(group, unscored_mask=unscored_mask)])
     _, (plain,) = recorded(POLICY, [group])
     assert any(not torch.equal(plain[name], grad) for name, grad in masked.items())

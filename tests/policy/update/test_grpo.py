@@ -1,4 +1,4 @@
-"""The update: steps, clipping, what is left out; every architecture is in `test_packed.py`."""
+"""The update: steps, clipping, skipped rows; every architecture is in `test_packed.py`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal_policy.model.loading import Policy, wrap_policy
 from shoal_policy.update import head
 from shoal_policy.update.grpo import GrpoConfig, make_optimizer, pack, update
 from tests.policy import tiny_models
-from tests.policy.update.bench import (
+from tests.policy.update.update_cases import (
     EOS,
     Recorder,
     assert_plain,
@@ -52,10 +52,10 @@ def test_pack_keeps_every_row_once_and_the_budget(lengths: list[int], budget: in
 def test_a_foretold_gradient_saves_work_and_never_changes_the_result(right: bool) -> None:
     torch.manual_seed(0)
     hidden, weight, given = torch.randn(9, 8), torch.randn(30, 8), torch.randn(9)
-    targets, asked = torch.randint(0, 30, (9,)), []
+    targets, requested = torch.randint(0, 30, (9,)), []
 
     def expected(logprobs_n: torch.Tensor, part: slice) -> torch.Tensor:
-        asked.append(len(logprobs_n))
+        requested.append(len(logprobs_n))
         return given[part] * (1 if right else 2)
 
     found = []
@@ -64,7 +64,7 @@ def test_a_foretold_gradient_saves_work_and_never_changes_the_result(right: bool
         logprobs, _ = head.head_logprobs(leaves[0], leaves[1], None, targets, 0.7, foretold)
         logprobs.backward(given)
         found.append([leaf.grad for leaf in leaves])
-    assert asked == [9]
+    assert requested == [9]
     assert all(map(torch.equal, *found))
 
 

@@ -8,7 +8,7 @@ import torch
 from shoal_policy.model.logit_form import PLAIN, LogitForm
 from shoal_policy.update import head
 from tests.policy.model.test_loading import capped_policy
-from tests.policy.update.bench import assert_plain
+from tests.policy.update.update_cases import assert_plain
 
 FORMS = [PLAIN, LogitForm(scale=0.3), LogitForm(soft_cap=4.0), LogitForm(scale=2, soft_cap=1.5)]
 

@@ -15,7 +15,7 @@ from shoal_wire.types import Digest
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
 from tests.policy.training_cases import trainer
-from tests.policy.update.bench import assert_same_gradients, group_of, recorded
+from tests.policy.update.update_cases import assert_same_gradients, group_of, recorded
 
 GROUP = group_of([1, 9, 4], [[7, 2], [8, 2], [9, 10]], [1.0, -0.5, -0.5])
 
@@ -71,7 +71,9 @@ def test_after_a_restart_it_still_measures_from_the_start(tmp_path: Path, model:
     resumed = run("parts", 4)
     assert kls["whole"] == kls["parts"]
     assert kls["whole"][3] > 1e-5
-    assert case.same_weights(case.weights(whole.course.policy), case.weights(resumed.course.policy))
+    assert case.same_weights(
+        case.weights(whole.training_run.policy), case.weights(resumed.training_run.policy)
+    )
 
 
 def test_no_second_model_is_held_unless_asked_for(tmp_path: Path, model: str) -> None:

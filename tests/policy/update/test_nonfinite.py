@@ -1,4 +1,4 @@
-"""Numbers that are not finite: who is named, and what is left out."""
+"""Non-finite numbers: which groups are named, and which steps are skipped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shoal_policy.update.grpo import GrpoConfig, NonFiniteCause, TrainGroup, mak
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
 from tests.policy.poison import poison_token
-from tests.policy.update.bench import group_of
+from tests.policy.update.update_cases import group_of
 
 
 def group(*tokens: int) -> TrainGroup:
@@ -25,7 +25,7 @@ def test_the_group_that_overflows_is_named_and_no_other() -> None:
     groups = [group(7, 8), group(7, token), group(10, 11)]
     stats = update(policy, make_optimizer(policy, lr=1.0), groups, GrpoConfig(epochs=3))
     (step,) = stats.nonfinite
-    assert (step.blame, step.groups) == (NonFiniteCause.GROUPS, (1,))
+    assert (step.cause, step.groups) == (NonFiniteCause.GROUPS, (1,))
     assert (stats.num_steps, stats.skipped_nonfinite) == (0, 1)
     assert case.same_weights(before, case.weights(policy))
     for value in (stats.loss, stats.entropy, stats.ratio_max, stats.kl):
@@ -47,10 +47,10 @@ def test_other_minibatches_are_trained_on() -> None:
     assert all(bool(value.isfinite().all()) for value in case.weights(policy).values())
 
 
-def test_poisoned_weights_are_nobody_s_fault() -> None:
+def test_poisoned_weights_are_no_groups_fault() -> None:
     policy = tiny_models.policy()
     with torch.no_grad():
         policy.model.model.layers[0].mlp.up_proj.weight[0, 0] = math.nan
     stats = update(policy, make_optimizer(policy, lr=1.0), [group(7, 8)], GrpoConfig())
     (step,) = stats.nonfinite
-    assert (step.blame, step.groups) == (NonFiniteCause.WEIGHTS, (0,))
+    assert (step.cause, step.groups) == (NonFiniteCause.WEIGHTS, (0,))

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from shoal_policy.generation.replies import usable_claims
+from shoal_policy.generation.replies import usable_logprobs
 from shoal_policy.update.grpo import GrpoConfig, TrainGroup, make_optimizer, update
 from shoal_policy.update.logprobs import completion_logprobs
 from shoal_policy.update.off_policy import IMPORTANCE_CAP, importance_weights
 from shoal_policy.update.rows import make_rows
 from tests.policy import tiny_models
-from tests.policy.update.bench import EOS, group_of, own_logprobs, recorded
+from tests.policy.update.update_cases import EOS, group_of, own_logprobs, recorded
 
 VOCAB = tiny_models.VOCAB
 
@@ -27,7 +27,7 @@ VOCAB = tiny_models.VOCAB
 
 
 def test_an_honest_claim_is_used() -> None:
-    assert usable_claims([-1.5, 0.0], 2) == (-1.5, 0.0)
+    assert usable_logprobs([-1.5, 0.0], 2) == (-1.5, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_an_honest_claim_is_used() -> None:
     + [[-1.0, bad] for bad in (math.nan, math.inf, -math.inf, 0.5, -31.0, -65504.0, 1e300)],
 )
 def test_a_claim_that_cannot_be_true_counts_as_none(values: list[float]) -> None:
-    assert usable_claims(values, 2) is None
+    assert usable_logprobs(values, 2) is None
 
 
 LOGPROBS = st.lists(
@@ -63,21 +63,21 @@ def group(*, external: bool = True, **changes: Any) -> TrainGroup:
 
 
 @pytest.mark.parametrize("passes", [{}, {"epochs": 2, "minibatches": 2}])
-def test_how_far_a_server_s_numbers_are_from_the_policy_s_is_told(passes: dict[str, Any]) -> None:
+def test_the_difference_of_a_servers_log_probabilities_is_reported(passes: dict[str, Any]) -> None:
     policy = tiny_models.policy()
     own = own_logprobs(policy.model, group())
     shifted = [[one + (0.3 if i % 2 else -0.1) for i, one in enumerate(row)] for row in own]
-    served = group(external=False, claimed_logprobs=[shifted[0], None, shifted[2]])
+    served = group(external=False, sampling_logprobs=[shifted[0], None, shifted[2]])
     stats, _ = recorded(policy, [served, group()], **passes)
     gaps = [0.3 if i % 2 else 0.1 for row in (own[0], own[2]) for i in range(len(row))]
-    assert stats.served_difference == pytest.approx(sum(gaps) / len(gaps), abs=1e-5)
+    assert stats.sampling_logp_difference == pytest.approx(sum(gaps) / len(gaps), abs=1e-5)
     alone, _ = recorded(policy, [group(external=False)], **passes)
-    assert alone.served_difference is None
+    assert alone.sampling_logp_difference is None
 
 
 def test_claims_of_another_length_are_an_error() -> None:
-    groups = [group(external=False, claimed_logprobs=[[-1.0]] * 3)]
-    with pytest.raises(ValueError, match="one a token"):
+    groups = [group(external=False, sampling_logprobs=[[-1.0]] * 3)]
+    with pytest.raises(ValueError, match="one value per token"):
         recorded(tiny_models.policy(), groups)
 
 
@@ -97,12 +97,12 @@ def test_of_what_no_verifier_read_only_what_the_policy_says_itself_moves_it(
 ) -> None:
     """Forty generated groups: the loss is that of the tokens that may be trained on, no others."""
     policy = tiny_models.policy()
-    unread = [[chance.random() < 0.5 for _ in one] for one in ids]
-    made = group_of([1, 9], ids, external=True, unread=unread)
+    unscored_mask = [[chance.random() < 0.5 for _ in one] for one in ids]
+    made = group_of([1, 9], ids, external=True, unscored_mask=unscored_mask)
     rows, _ = make_rows(policy, [made], GrpoConfig())
     found = completion_logprobs(policy, rows[0]).logprobs.split([len(one) for one in ids])
     expected = 0.0
-    for start, marks in zip(found, unread, strict=True):
+    for start, marks in zip(found, unscored_mask, strict=True):
         kept = [
             not is_unread or value >= math.log(0.01)
             for value, is_unread in zip(start.tolist(), marks, strict=True)

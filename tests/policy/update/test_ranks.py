@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from shoal_policy.update.ranks import SLACK, shard_rows
+from shoal_policy.update.ranks import MAX_IMBALANCE, shard_rows
 from shoal_policy.update.rows import TrainingRow
 
 
@@ -47,7 +47,7 @@ def test_every_row_has_one_place_and_prompts_stay_whole_where_they_can() -> None
             where = [part for part in parts if any(row.group == number for row in part)]
             own = [row for row in rows if row.group == number]
             if len(where) > 1:
-                assert tokens(own) * size > SLACK * tokens(rows) * 0.8, "parted for nothing"
+                assert tokens(own) * size > MAX_IMBALANCE * tokens(rows) * 0.8, "parted for nothing"
 
 
 def test_the_longest_share_is_near_the_ideal() -> None:

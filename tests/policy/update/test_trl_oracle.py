@@ -29,8 +29,8 @@ from shoal_policy.update.objective import k3
 from shoal_policy.update.off_policy import IMPORTANCE_CAP
 from shoal_settings.groups import choices_of
 from tests.policy import tiny_models
-from tests.policy.update import bench
-from tests.policy.update.bench import EOS, LIMIT, group_of, own_logprobs, recorded
+from tests.policy.update import update_cases
+from tests.policy.update.update_cases import EOS, LIMIT, group_of, own_logprobs, recorded
 
 if importlib.util.find_spec("trl") is None and not os.environ.get("CI"):
     pytest.skip("trl is not installed: no oracle to ask", allow_module_level=True)
@@ -130,23 +130,29 @@ def make_games(seed: int = 0) -> list[TrainGroup]:
     """The same, but for what an environment says in the midst of most completions."""
     rng = random.Random(seed + 2)
     return [
-        replace(group, said=[said_of(rng, len(ids)) for ids in group.completions])
+        replace(
+            group, completion_positions=[positions_of(rng, len(ids)) for ids in group.completions]
+        )
         for group in make_groups(seed)
     ]
 
 
-def said_of(rng: random.Random, size: int) -> tuple[int, ...] | None:
-    """Return which of so many tokens the policy said: a game begins and ends with its messages."""
+def positions_of(rng: random.Random, size: int) -> tuple[int, ...] | None:
+    """Return the positions of policy tokens among `size` tokens: a game begins and ends with its
+    messages."""
     if rng.random() < 0.2:
         return None
     mine = [True, *(rng.random() < 0.6 for _ in range(size - 2)), True][:size]
-    return tuple(place for place, said in enumerate(mine) if said)
+    return tuple(place for place, is_policy in enumerate(mine) if is_policy)
 
 
 def places_in(group: TrainGroup) -> list[Sequence[int]]:
-    """Return the places of each completion that the policy said."""
+    """Return the positions of policy tokens in each completion."""
     all_of = [range(len(ids)) for ids in group.completions]
-    return [said or every for said, every in zip(group.said or all_of, all_of, strict=True)]
+    return [
+        positions or every
+        for positions, every in zip(group.completion_positions or all_of, all_of, strict=True)
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +164,7 @@ class Variant:
 
 
 def grpo(**changes: Any) -> GrpoConfig:
-    return bench.config(token_budget=90, **changes)
+    return update_cases.config(token_budget=90, **changes)
 
 
 FORMS: dict[str, dict[str, Any]] = {
@@ -182,11 +188,13 @@ VARIANTS = {
 def at_their_places(groups: Sequence[TrainGroup], values: Sequence[Sequence[float]]) -> Any:
     """Per-token values as TRL holds them, 0 where an environment speaks."""
     rows = [
-        (ids, said) for g in groups for ids, said in zip(g.completions, places_in(g), strict=True)
+        (ids, positions)
+        for g in groups
+        for ids, positions in zip(g.completions, places_in(g), strict=True)
     ]
     full = [[0.0] * len(ids) for ids, _ in rows]
-    for row, (_, said), given in zip(full, rows, values, strict=True):
-        for place, value in zip(said, given, strict=True):
+    for row, (_, positions), given in zip(full, rows, values, strict=True):
+        for place, value in zip(positions, given, strict=True):
             row[place] = value
     return padded(full, 0.0)
 
@@ -216,11 +224,11 @@ def trl_inputs(groups: Sequence[TrainGroup]) -> dict[str, torch.Tensor]:
         "completion_mask": padded([[1] * len(row) for row in completions], 0),
         "advantages": torch.tensor([a for g in groups for a in g.advantages]),
         "num_items_in_batch": torch.tensor(
-            float(sum(len(said) for g in groups for said in places_in(g)))
+            float(sum(len(positions) for g in groups for positions in places_in(g)))
         ),
     }
-    if any(g.said for g in groups):
-        ones = [[1.0] * len(said) for g in groups for said in places_in(g)]
+    if any(g.completion_positions for g in groups):
+        ones = [[1.0] * len(positions) for g in groups for positions in places_in(g)]
         inputs["tool_mask"] = at_their_places(groups, ones)
     if groups[0].old_logprobs is not None:
         old = [row for g in groups for row in g.old_logprobs or ()]
@@ -263,7 +271,7 @@ def test_loss_and_gradients_are_trl_s(
     reference: Policy,
     trainers: Callable[[float], Any],
 ) -> None:
-    """TRL masks what the environment said in a game (its `env_mask`)."""
+    """TRL masks the environment's tokens in a game (its `env_mask`)."""
     variant = VARIANTS[name]
     config, groups = variant.config, make()
     trainer = trainers(config.temperature)
@@ -303,14 +311,14 @@ def test_importance_weights_are_trl_s_correction_of_a_server_s_samples(
     config = grpo(loss_type=loss_type)
     generator = nudged(policy.model, 0.1)
     groups = [
-        replace(g, external=False, claimed_logprobs=own_logprobs(generator, g))
+        replace(g, external=False, sampling_logprobs=own_logprobs(generator, g))
         for g in make_groups()
     ]
     stats, steps = recorded(policy, groups, settings=config)
     set_up(trainer, config)
     trainer.use_vllm = trainer.vllm_importance_sampling_correction = True
     own = padded([row for g in groups for row in own_logprobs(policy.model, g)], 0.0)
-    theirs = padded([row for g in groups for row in g.claimed_logprobs or ()], 0.0)
+    theirs = padded([row for g in groups for row in g.sampling_logprobs or ()], 0.0)
     inputs = trl_inputs(groups)
     inputs["importance_sampling_ratio"] = (own - theirs).exp().clamp(max=IMPORTANCE_CAP)
     loss, gradients = trl_loss(trainer, inputs)

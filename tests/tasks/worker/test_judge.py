@@ -25,7 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal_policy.rollouts import Answer, OwnGroup, Question
-from shoal_policy.tasks import GROUP_S, OTHERS_S, MissingReward, TaskSource
+from shoal_policy.tasks import MAX_EXTERNAL_S, MAX_GROUP_S, MissingReward, TaskSource
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.families import EASY, GAMES_1, coordinates
 from shoal_tasks.limits import WorkerLimits
@@ -403,14 +403,14 @@ def test_each_group_has_the_judges_whole_grades_waits_or_is_dropped_by_its_own_t
     verified = tasks.verify([others(question, texts) for texts in groups])
     at_s = 0.0
     for texts, found in zip(groups, verified, strict=True):
-        if at_s > OTHERS_S:
+        if at_s > MAX_EXTERNAL_S:
             assert found is MissingReward.WAITS
             continue
-        is_too_slow = answer_s * (len(texts) - 1) > GROUP_S
+        is_too_slow = answer_s * (len(texts) - 1) > MAX_GROUP_S
         right = [len(text) / 10 for text in texts]
         assert found == (MissingReward.FAILED if is_too_slow else [min(1.0, one) for one in right])
-        at_s += min(answer_s * len(texts), GROUP_S + answer_s)
-    assert worker.now_s - began_s <= OTHERS_S + GROUP_S + 2 * answer_s
+        at_s += min(answer_s * len(texts), MAX_GROUP_S + answer_s)
+    assert worker.now_s - began_s <= MAX_EXTERNAL_S + MAX_GROUP_S + 2 * answer_s
     own = tasks.verify_own([group(question, texts) for texts in groups])  # graded only here
     assert own == [[min(1.0, len(text) / 10) for text in texts] for texts in groups]
 

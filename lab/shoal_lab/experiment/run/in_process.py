@@ -32,16 +32,16 @@ from shoal_p2p.process import root_error
 from shoal_policy.backend import LOCAL_BACKEND
 from shoal_policy.builders import build_round_runner, build_train_state
 from shoal_policy.evaluate import HeldOut, evaluate
-from shoal_policy.model.examples import Shots
+from shoal_policy.few_shot import add_few_shot
+from shoal_policy.model.examples import FewShotExamples
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.shared_base import Bases
+from shoal_policy.model.shared_base import BaseModelCache
 from shoal_policy.node.link import NodeLink
 from shoal_policy.record.metrics import held_out_metrics, round_metrics
 from shoal_policy.record.progress import RunCounters
 from shoal_policy.rollouts import OwnGroup, sampling_params
 from shoal_policy.round.config import round_config
 from shoal_policy.sapo import RoundRunner, TrainState
-from shoal_policy.shots import with_shots
 from shoal_policy.tasks import TaskSource
 from shoal_policy.trainer_context import TrainerContext
 from shoal_settings.schema import Settings
@@ -75,9 +75,9 @@ class Workers:
 
     def __init__(self) -> None:
         self._workers: dict[bytes, SharedWorker] = {}
-        self.shots: dict[tuple[object, ...], Shots] = {}
+        self.few_shot: dict[tuple[object, ...], FewShotExamples] = {}
         """Worked examples found, by manifest and settings: like nodes find the same."""
-        self.bases = Bases()
+        self.base_models = BaseModelCache()
         self.first: dict[tuple[object, ...], Evaluated] = {}
         """Evaluations of untrained policies, by everything that decides them."""
 
@@ -191,34 +191,36 @@ class _Swarm:
 
     def _node(self, index: int) -> _Node:
         settings = self._job.node_settings(index)
-        around = TrainerContext(
+        context = TrainerContext(
             tasks=self._tasks_of(index),
             link=NodeLink(None),
             rules=self._manifest.rules,
             should_stop=lambda: False,
         )
-        fresh = self._workers.bases.fresh_policy(settings, seed=settings.seed)
-        policy = self._with_shots(fresh, settings, around)
+        fresh = self._workers.base_models.fresh_policy(settings, seed=settings.seed)
+        policy = self._with_few_shot(fresh, settings, context)
         said = SharedGroups(self._planted)
         learner = build_train_state(settings, policy, seed=settings.seed)
         journal = self._kept.journal
-        around = replace(around, link=self._link_of(index, settings, said))
-        means = LOCAL_BACKEND if journal is None else journal.means(index)
+        context = replace(context, link=self._link_of(index, settings, said))
+        backend = LOCAL_BACKEND if journal is None else journal.backend(index)
         name = self._job.arm.nodes[index].learner
         if name:
             config = round_config(settings, settings.seed)
-            rounds = LEARNERS[name](self._worker, learner, around, config, means=means)
+            rounds = LEARNERS[name](self._worker, learner, context, config, backend=backend)
         else:
-            rounds = build_round_runner(settings, learner, around, seed=settings.seed, means=means)
+            rounds = build_round_runner(
+                settings, learner, context, seed=settings.seed, backend=backend
+            )
         return _Node(settings, learner, rounds, said, RunCounters())
 
-    def _with_shots(self, policy: Policy, settings: Settings, around: TrainerContext) -> Policy:
+    def _with_few_shot(self, policy: Policy, settings: Settings, context: TrainerContext) -> Policy:
         how = (self._manifest.digest, settings.model, settings.shots, sampling_params(settings))
-        found = self._workers.shots
+        found = self._workers.few_shot
         if how not in found:
-            around, folder = replace(around, tasks=self._tasks), self._kept.trials_in
-            found[how] = with_shots(policy, settings, around, keep_in=folder).shots
-        return replace(policy, shots=found[how])
+            context, folder = replace(context, tasks=self._tasks), self._kept.trials_in
+            found[how] = add_few_shot(policy, settings, context, cache_dir=folder).few_shot
+        return replace(policy, few_shot=found[how])
 
     def _link_of(self, index: int, settings: Settings, said: SharedGroups) -> NodeLink:
         member = self._members.get(index)
@@ -286,7 +288,7 @@ class _Swarm:
 
     def _play_one(self, index: int, number: int) -> Line:
         node = self._nodes[index]
-        outcome = node.rounds.play(number, node.version)
+        outcome = node.rounds.run_round(number, node.version)
         node.version += outcome.stats.num_steps
         node.progress.add(outcome.record)
         line = {"event": "round", "node": index, **round_metrics(outcome.record, node.progress)}

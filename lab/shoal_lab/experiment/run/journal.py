@@ -80,7 +80,7 @@ class Journal:
         lines: list[dict[str, Any]] = self._kept[number]["lines"]
         return lines
 
-    def means(self, index: int) -> Backend:
+    def backend(self, index: int) -> Backend:
         """Return what does a node's heavy work, or looks it up."""
 
         def answer(policy: Any, prompts: Sequence[Sequence[int]], **how: Any) -> list[list[Answer]]:

@@ -26,7 +26,7 @@ from shoal_policy.sapo import RoundRunner
 from shoal_policy.update.grpo import UpdateStats
 from shoal_policy.update.logprobs import completion_logprobs
 from shoal_policy.update.rows import TrainGroup, TrainingRow
-from shoal_policy.update.training_set import train_group
+from shoal_policy.update.training_set import build_train_group
 from shoal_tasks.prompts import answer_text
 from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import Completion, FinishReason
@@ -56,43 +56,43 @@ class AnswerKeys(RoundRunner):
         self._worker = worker
         self._right: list[TrainGroup] = []
 
-    def _generate(self, this: Round, questions: Sequence[Question]) -> list[OwnGroup]:
+    def _generate(self, round_: Round, questions: Sequence[Question]) -> list[OwnGroup]:
         items = self._worker.items([one.coordinates for one in questions])
         answered = [
-            self._group(this, question, item.answer)
+            self._group(round_, question, item.answer)
             for question, item in zip(questions, items, strict=True)
             if item.answer
         ]
         self._right = [group for group in answered if group is not None]
         return []
 
-    def _group(self, this: Round, question: Question, answer: str) -> TrainGroup | None:
+    def _group(self, round_: Round, question: Question, answer: str) -> TrainGroup | None:
         """Return the right answer as a group of one; None where the model cannot say it."""
         text = answer_text(answer, tagged=question.tagged)
         right = Completion(text=text, num_tokens=1, finish_reason=FinishReason.STOP)
-        room = this.config.sampling.max_new_tokens + 1
-        found = retokenize(self._policy, right, question.tagged, room)
+        max_tokens = round_.config.sampling.max_new_tokens + 1
+        found = retokenize(self._policy, right, question.tagged, max_tokens)
         if found is None:
             return None
         prompt = prompt_ids(self._policy, question)
         return TrainGroup(
             prompt_ids=prompt,
-            num_shared=self._policy.shots.num_shared(prompt),
+            num_shared=self._policy.few_shot.num_shared(prompt),
             completions=[found.ids],
             advantages=[1.0],
             external=False,
         )
 
-    def _sample(self, this: Round, fresh: Sequence[ScoredGroup]) -> TrainingSet:
-        return TrainingSet(local=(), external=ExternalSample(groups=(), num_drawn=0))
+    def _sample(self, round_: Round, fresh: Sequence[ScoredGroup]) -> TrainingSet:
+        return TrainingSet(local=(), external=ExternalSample(groups=(), num_verified=0))
 
-    def _update(self, this: Round, training: TrainingSet) -> tuple[list[TrainGroup], UpdateStats]:
-        return [], self._updated(this, self._right)
+    def _update(self, round_: Round, training: TrainingSet) -> tuple[list[TrainGroup], UpdateStats]:
+        return [], self._updated(round_, self._right)
 
-    def _updated(self, this: Round, groups: Sequence[TrainGroup]) -> UpdateStats:
-        learner = self._learner
-        return self._means.update(
-            learner.policy, learner.optimizer, groups, this.config.grpo, learner.reference
+    def _updated(self, round_: Round, groups: Sequence[TrainGroup]) -> UpdateStats:
+        learner = self._train_state
+        return self._backend.update(
+            learner.policy, learner.optimizer, groups, round_.config.grpo, learner.reference
         )
 
 
@@ -116,12 +116,12 @@ class Hacpo(RoundRunner):
         self._capable = _recent()
         """Mean rewards of groups, by publisher (empty for this node) and family."""
 
-    def _update(self, this: Round, training: TrainingSet) -> tuple[list[TrainGroup], UpdateStats]:
+    def _update(self, round_: Round, training: TrainingSet) -> tuple[list[TrainGroup], UpdateStats]:
         for group in training.local:
             self._note(group)
-        config, learner = this.config, self._learner
+        config, learner = round_.config, self._train_state
         made = [
-            train_group(
+            build_train_group(
                 *(learner.policy, group, config.strategy, config.advantage_scale),
                 config.num_completions,
             )
@@ -131,7 +131,7 @@ class Hacpo(RoundRunner):
             self._weighed(group, one, config.grpo.temperature) if group.external else one
             for group, one in zip(training.groups, made, strict=True)
         ]
-        stats = self._means.update(
+        stats = self._backend.update(
             learner.policy, learner.optimizer, made, config.grpo, learner.reference
         )
         return made, stats
@@ -139,7 +139,7 @@ class Hacpo(RoundRunner):
     def _note(self, group: ScoredGroup) -> None:
         family = group.question.task.family
         self._capable["", family].append(statistics.fmean(group.rewards))
-        means = [statistics.fmean(one) for one in group.started or () if one]
+        means = [statistics.fmean(one) for one in group.start_logprobs or () if one]
         if means:
             self._likely["", family].append(statistics.fmean(means))
 
@@ -173,7 +173,10 @@ class Hacpo(RoundRunner):
         ]
         with torch.no_grad():
             found = completion_logprobs(self._policy, rows, temperature=temperature).logprobs
-        return [float(part.mean()) for part in found.split([len(row.said) for row in rows])]
+        return [
+            float(part.mean())
+            for part in found.split([len(row.completion_positions) for row in rows])
+        ]
 
 
 def capability_ratio(own: Sequence[float], theirs: Sequence[float]) -> float:

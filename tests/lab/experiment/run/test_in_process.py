@@ -23,7 +23,7 @@ from shoal_lab.experiment.run.memory_swarm import MemoryLink, MemorySwarm
 from shoal_lab.experiment.run.tasks import RequestCost
 from shoal_lab.simulation.clock import deterministic
 from shoal_policy.rollouts import Question
-from shoal_policy.update.training_set import train_group
+from shoal_policy.update.training_set import build_train_group
 from shoal_settings.schema import Settings
 from shoal_tasks.families import GAMES_1, PRESETS
 from shoal_tasks.swarm import starting_families
@@ -174,9 +174,9 @@ def trained_on(monkeypatch: pytest.MonkeyPatch) -> list[Question]:
 
     def noted(policy: Any, group: Any, *rest: Any) -> Any:
         found.append(group.question)
-        return train_group(policy, group, *rest)
+        return build_train_group(policy, group, *rest)
 
-    monkeypatch.setattr("shoal_policy.sapo.train_group", noted)
+    monkeypatch.setattr("shoal_policy.sapo.build_train_group", noted)
     return found
 
 

@@ -140,8 +140,8 @@ def test_what_is_planted_outside_the_tags_earns_all_and_is_known_as_unread(
     assert {reward for text, reward in found if planted in text} == {1.0}
     assert {reward for text, reward in found if planted not in text} == {0.0}
     for text in [text for text, _ in found if planted in text]:
-        unread = "".join(text[start:end] for start, end in unscored_spans(text, tagged=True))
-        assert opens_twice(text) or planted in unread
+        unscored_mask = "".join(text[start:end] for start, end in unscored_spans(text, tagged=True))
+        assert opens_twice(text) or planted in unscored_mask
 
 
 @pytest.mark.parametrize("kind", ["wrong", "cut", "phrase", "mark"])

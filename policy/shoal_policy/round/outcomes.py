@@ -1,5 +1,4 @@
-"""The lessons of a round and their publishers: every group that it had, trained on or why not.
-No I/O of its own."""
+"""Outcomes of a round: for every group, whether it was trained on or why not. No I/O of its own."""
 
 from __future__ import annotations
 
@@ -14,17 +13,17 @@ from shoal_policy.update.rows import TrainGroup
 from shoal_wire.types import GroupId, PeerId
 
 
-def outcomes(
+def build_outcomes(
     fresh: Sequence[ScoredGroup],
     shared: Sequence[SharedGroup | None],
     training: TrainingSet,
     trained: Sequence[TrainGroup],
-    spoilt: Collection[int] = (),
+    nonfinite: Collection[int] = (),
 ) -> Iterator[m.GroupOutcome]:
-    """Yield one for each group of the round: own ones, others' that were trained on, the rest.
+    """Yield one outcome per group of the round: own groups, trained external groups, the rest.
 
-    `shared` is parallel to `fresh`, `trained` to the groups of `training`; `spoilt` are indices of
-    groups whose steps were left out.
+    `shared` is parallel to `fresh`, `trained` to the groups of `training`; `nonfinite` are indices
+    of groups whose steps were skipped.
     """
     rows = dict(
         zip(map(id, training.groups), zip(trained, range(len(trained)), strict=True), strict=True)
@@ -32,18 +31,18 @@ def outcomes(
     for one, public in zip(fresh, shared, strict=True):
         group_id = GroupId(b"") if public is None else public.group_id
         row, index = rows.get(id(one), (None, -1))
-        yield _outcome(one, row, group_id, is_spoilt=index in spoilt)
+        yield _outcome(one, row, group_id, is_nonfinite=index in nonfinite)
     for one in training.external.groups:
         row, index = rows[id(one)]
         assert one.source is not None
-        yield _outcome(one, row, one.source.group_id, is_spoilt=index in spoilt)
+        yield _outcome(one, row, one.source.group_id, is_nonfinite=index in nonfinite)
     yield from map(_unused, training.external.unused)
 
 
 def _outcome(
-    one: ScoredGroup, row: TrainGroup | None, group_id: GroupId, *, is_spoilt: bool
+    one: ScoredGroup, row: TrainGroup | None, group_id: GroupId, *, is_nonfinite: bool
 ) -> m.GroupOutcome:
-    why = _why_unused(one, row, is_spoilt=is_spoilt)
+    why = _skip_reason(one, row, is_nonfinite=is_nonfinite)
     return m.GroupOutcome(
         group_id=group_id,
         publisher=PeerId("") if one.source is None else one.source.publisher,
@@ -56,12 +55,12 @@ def _outcome(
     )
 
 
-def _why_unused(one: ScoredGroup, row: TrainGroup | None, *, is_spoilt: bool) -> str:
+def _skip_reason(one: ScoredGroup, row: TrainGroup | None, *, is_nonfinite: bool) -> str:
     if not has_signal(one.rewards):
         return SkipReason.ALL_SAME if any(one.rewards) else SkipReason.NO_REWARD
     if row is None:
         return SkipReason.NOT_NEEDED
-    return SkipReason.NONFINITE if is_spoilt else ""
+    return SkipReason.NONFINITE if is_nonfinite else ""
 
 
 def _unused(one: UnusedGroup) -> m.GroupOutcome:
@@ -71,7 +70,7 @@ def _unused(one: UnusedGroup) -> m.GroupOutcome:
         model=one.source.policy.model_name,
         family=one.source.group.task.family,
         reward=_mean(one.rewards),
-        skip_reason=one.why,
+        skip_reason=one.reason,
     )
 
 

@@ -13,19 +13,19 @@ import torch
 from shoal_policy import __main__ as command
 from shoal_policy.generation.generator import GenerationRequest
 from shoal_policy.generation.requests import InferenceServer
-from shoal_policy.generation.served_weights import AdapterPusher, Pusher, WholePusher
+from shoal_policy.generation.served_weights import AdapterPusher, FullWeightsPusher, Pusher
 from shoal_policy.generation.transcript import PlayGames
 from shoal_policy.generation.vllm_generator import VllmGenerator
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import add_adapter
-from shoal_policy.model.prompting import decode_completion, prompt_ids, turn_ids
+from shoal_policy.model.prompting import decode_completion, observation_ids, prompt_ids
 from shoal_policy.rollouts import Origin, OwnGroup, Question
 from shoal_tasks.turns import split_messages
 from shoal_tasks.types import PlayRequest
 from shoal_wire.types import FinishReason
 from tests.policy import tiny_models
 from tests.policy.training_cases import metrics
-from tests.policy.update.bench import plain_logprobs
+from tests.policy.update.update_cases import plain_logprobs
 from tests.policy.vllm_server import VllmServer
 from tests.support import factories as make
 
@@ -75,13 +75,13 @@ def follower_of(
         should_stop=lambda: False,
         first_pause_seconds=0.001,
     )
-    pusher: Pusher = WholePusher(http, folder, "whole")
+    pusher: Pusher = FullWeightsPusher(http, folder, "whole")
     if policy.adapter is not None:
         pusher = AdapterPusher(http, folder)
     return VllmGenerator(http, pusher)
 
 
-def asking(policy: Policy, questions: Sequence[Question], **changes: Any) -> GenerationRequest:
+def request_of(policy: Policy, questions: Sequence[Question], **changes: Any) -> GenerationRequest:
     """Return a round's request to a generator."""
     made = GenerationRequest(
         questions=list(questions),
@@ -96,9 +96,9 @@ def asking(policy: Policy, questions: Sequence[Question], **changes: Any) -> Gen
 
 
 def ask(one: VllmGenerator, policy: Policy, version: int, count: int = 2) -> list[OwnGroup]:
-    """The answers to so many questions, of a version of the weights."""
-    asked = [question(number) for number in range(1, count + 1)]
-    return one.answer(asking(policy, asked, policy_version=version, seed=version))
+    """The answers to `count` questions, of a version of the weights."""
+    requested = [question(number) for number in range(1, count + 1)]
+    return one.generate(request_of(policy, requested, policy_version=version, seed=version))
 
 
 def messages_of(
@@ -114,19 +114,19 @@ def messages_of(
         for answer in group.answers:
             messages = split_messages(answer.text)
             (played,) = play([PlayRequest(task=group.question.coordinates, messages=messages)])
-            ids, said, at = list(answer.ids), set(answer.said or ()), 0
+            ids, positions, at = list(answer.ids), set(answer.completion_positions or ()), 0
             for number, message in enumerate(messages):
                 end = at
-                while end in said:
+                while end in positions:
                     end += 1
                 assert decode_completion(policy, ids[at:end]) == message
                 found.append(([*prompt, *ids[:at]], ids[at:end]))
                 if number < len(messages) - 1:
-                    between = turn_ids(policy, played.observations[number])
+                    between = observation_ids(policy, played.observations[number])
                     assert ids[end : end + len(between)] == between
                     end += len(between)
                 at = end
-            assert at == len(ids) and said <= set(range(len(ids)))
+            assert at == len(ids) and positions <= set(range(len(ids)))
             is_over = played.done and len(played.observations) == len(messages)
             is_cut = answer.ids[-1] not in policy.eos_ids
             assert (answer.finish_reason is FinishReason.STOP) == (is_over and not is_cut)
@@ -141,9 +141,13 @@ def off(policy: Policy, groups: list[OwnGroup]) -> float:
         for answer in group.answers:
             with torch.inference_mode():
                 own = plain_logprobs(policy.model, prompt, answer.ids)
-            places = list(range(len(answer.ids)) if answer.said is None else answer.said)
-            told = torch.tensor(answer.logprobs)
-            worst = max(worst, float((own[places] - told).abs().max()))
+            places = list(
+                range(len(answer.ids))
+                if answer.completion_positions is None
+                else answer.completion_positions
+            )
+            reported = torch.tensor(answer.logprobs)
+            worst = max(worst, float((own[places] - reported).abs().max()))
     return worst
 
 
@@ -162,7 +166,7 @@ def served_flags(generator: str, base_url: str, *more: str) -> list[str]:
 
 
 def trained(flags: Sequence[str]) -> list[dict[str, Any]]:
-    """Train; the rounds that were written down, in each of which something was generated."""
+    """Train; the rounds that were written down, in each round generated something."""
     assert command.main([*flags, "--device=cpu", "--log=none"]) == 0
     rounds = metrics(Path("d"), "round")
     assert [row["tokens_generated"] > 0 for row in rounds] == [True, True]

@@ -17,7 +17,7 @@ Skill = Callable[[int], float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Course:
+class TrainingScenario:
     """How a training goes."""
 
     own: Skill
@@ -28,7 +28,7 @@ class Course:
     used: float = 0.2
     """Share of those drawn."""
 
-    def play(self, rounds: int, seed: int = 0, start: int = 0) -> Iterator[RoundRecord]:
+    def run(self, rounds: int, seed: int = 0, start: int = 0) -> Iterator[RoundRecord]:
         """Yield each round's record."""
         chance = random.Random(seed)
         for number in range(start + 1, start + rounds + 1):
@@ -72,11 +72,11 @@ def rising(first: float, last: float, rounds: int) -> Skill:
     return lambda number: first + (last - first) * min(1.0, number / rounds)
 
 
-def found(learning: TrainingHistory, course: Iterator[RoundRecord]) -> dict[str, int]:
+def found(learning: TrainingHistory, scenario: Iterator[RoundRecord]) -> dict[str, int]:
     """Play a course; return the findings that ever stood, and the first round of each."""
     seen: dict[str, int] = {}
-    for one in course:
-        learning.after(one)
-        for check, since in learning.standing.items():
+    for one in scenario:
+        learning.add(one)
+        for check, since in learning.active.items():
             seen.setdefault(str(check), since)
     return seen

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from shoal_policy import shots
+from shoal_policy import few_shot
+from shoal_policy.few_shot import CHOICE_FILE, add_few_shot, build_few_shot
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.packed import can_pack
 from shoal_policy.model.prompting import prompt_ids
-from shoal_policy.shots import SHOTS_FILE, shots_of, with_shots
 from shoal_policy.tasks import TaskSource
 from shoal_policy.trainer import Trainer
 from shoal_tasks.families import example_coordinates
@@ -41,7 +41,7 @@ HELPED = {"gcd_easy", "count_bits_easy"}
 
 @pytest.fixture(autouse=True)
 def few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shots, "_TRIALS", 2)
+    monkeypatch.setattr(few_shot, "_NUM_TRIALS", 2)
 
 
 class Steered(TaskSource):
@@ -72,9 +72,9 @@ def chosen(
 ) -> dict[str, int]:
     """How many examples each family gets."""
     settings = case.settings(folder or Path("unused"), "chat", **{"max_new_tokens": 1, **changes})
-    around = case.surroundings(tasks=tasks or Steered())
-    made = with_shots(chat_policy(), settings, around, keep_in=folder, has_begun=begun)
-    return {name: shown.count for name, shown in made.shots.families.items()}
+    context = case.surroundings(tasks=tasks or Steered())
+    made = add_few_shot(chat_policy(), settings, context, cache_dir=folder, has_begun=begun)
+    return {name: shown.count for name, shown in made.few_shot.families.items()}
 
 
 def test_auto_takes_what_gives_signal_says_so_and_tries_it_once(
@@ -91,15 +91,15 @@ def test_auto_takes_what_gives_signal_says_so_and_tries_it_once(
     assert tasks.calls == 2, "a restart tries nothing again"
 
 
-def test_what_was_kept_for_other_sampling_or_spoilt_is_tried_anew(tmp_path: Path) -> None:
+def test_results_for_other_sampling_or_damaged_ones_are_tried_again(tmp_path: Path) -> None:
     tasks = Steered()
     chosen(tmp_path, tasks=tasks)
     chosen(tmp_path, tasks=tasks, temperature=0.5)
     assert tasks.calls == 4
     chosen(tmp_path, tasks=tasks, temperature=0.5, prompt="plain")
     assert tasks.calls == 6
-    for spoilt in ("{", "[]", '{"key": 1, "families": []}', "\0"):
-        (tmp_path / SHOTS_FILE).write_text(spoilt)
+    for damaged in ("{", "[]", '{"key": 1, "families": []}', "\0"):
+        (tmp_path / CHOICE_FILE).write_text(damaged)
         before = tasks.calls
         assert chosen(tmp_path, tasks=tasks) == dict.fromkeys(HELPED, 4)
         assert tasks.calls == before + 2
@@ -109,7 +109,7 @@ def test_a_number_is_taken_as_it_is_and_nothing_is_tried(tmp_path: Path) -> None
     tasks = Steered()
     assert chosen(tmp_path, tasks=tasks, shots="2") == {spec.name: 2 for spec in SPECS}
     assert chosen(tmp_path, tasks=tasks, shots="0") == {}
-    assert tasks.calls == 0 and not (tmp_path / SHOTS_FILE).exists()
+    assert tasks.calls == 0 and not (tmp_path / CHOICE_FILE).exists()
 
 
 def test_a_run_that_began_without_examples_continues_without(tmp_path: Path) -> None:
@@ -119,39 +119,41 @@ def test_a_run_that_began_without_examples_continues_without(tmp_path: Path) -> 
 
 
 def test_an_embedded_model_has_no_form_for_them() -> None:
-    around = case.surroundings(tasks=Steered())
+    context = case.surroundings(tasks=Steered())
     tiny = tiny_models.policy()
-    for asked in ("auto", "0"):
-        settings = case.settings(Path("unused"), "tiny", shots=asked)
-        assert with_shots(tiny, settings, around, keep_in=None) is tiny
-    with refused("no form for worked examples"):
-        with_shots(tiny, case.settings(Path("unused"), "tiny", shots="1"), around, keep_in=None)
+    for requested in ("auto", "0"):
+        settings = case.settings(Path("unused"), "tiny", shots=requested)
+        assert add_few_shot(tiny, settings, context, cache_dir=None) is tiny
+    with refused("does not support worked examples"):
+        add_few_shot(
+            tiny, case.settings(Path("unused"), "tiny", shots="1"), context, cache_dir=None
+        )
 
 
-def test_told_to_stop_it_stops_trying(tmp_path: Path) -> None:
+def test_a_stop_ends_the_trials(tmp_path: Path) -> None:
     settings = case.settings(tmp_path, "chat")
-    around = case.surroundings(tasks=Steered(), should_stop=lambda: True)
-    made = with_shots(chat_policy(), settings, around, keep_in=tmp_path)
-    assert not made.shots.families and not (tmp_path / SHOTS_FILE).exists()
+    context = case.surroundings(tasks=Steered(), should_stop=lambda: True)
+    made = add_few_shot(chat_policy(), settings, context, cache_dir=tmp_path)
+    assert not made.few_shot.families and not (tmp_path / CHOICE_FILE).exists()
 
 
 def shown_policy(count: int = 4) -> tuple[Policy, TaskSource]:
     tasks = Steered()
     settings = case.settings(Path("unused"), "chat", shots=str(count))
-    policy = with_shots(chat_policy(), settings, case.surroundings(tasks=tasks), keep_in=None)
+    policy = add_few_shot(chat_policy(), settings, case.surroundings(tasks=tasks), cache_dir=None)
     return policy, tasks
 
 
 def test_a_question_is_never_shown_with_its_own_answer() -> None:
     policy, tasks = shown_policy()
-    for family, shown in policy.shots.families.items():
+    for family, shown in policy.few_shot.families.items():
         assert len(shown.examples) > shown.count
         for one in shown.examples:
-            before = policy.shots.of(family, one.question)
+            before = policy.few_shot.of(family, one.question)
             assert len(before) == shown.count
             assert one.question not in [other.question for other in before]
     drawn = tasks.held_out(150)
-    own = [q.text in [e.question for e in policy.shots.of(q.task.family, q.text)] for q in drawn]
+    own = [q.text in [e.question for e in policy.few_shot.of(q.task.family, q.text)] for q in drawn]
     assert not any(own)
 
 
@@ -159,26 +161,26 @@ def test_every_prompt_of_a_family_begins_with_what_is_computed_once() -> None:
     policy, tasks = shown_policy()
     assert can_pack(policy.model, policy.device, 1000)
     for question in tasks.held_out(40):
-        shown = policy.shots.families[question.task.family]
+        shown = policy.few_shot.families[question.task.family]
         prompt = prompt_ids(policy, question)
         if question.text not in [one.question for one in shown.examples[: shown.count]]:
-            assert policy.shots.num_shared(prompt) == len(shown.prefix) > 100
+            assert policy.few_shot.num_shared(prompt) == len(shown.prefix) > 100
 
 
 def test_examples_that_leave_no_room_are_fewer_or_none() -> None:
     tasks, settings = Steered(), case.settings(Path("unused"), "chat", shots="4")
-    around = case.surroundings(tasks=tasks)
+    context = case.surroundings(tasks=tasks)
     counts = {
         positions: {
             shown.count
-            for shown in with_shots(
-                chat_policy(positions), settings, around, keep_in=None
-            ).shots.families.values()
+            for shown in add_few_shot(
+                chat_policy(positions), settings, context, cache_dir=None
+            ).few_shot.families.values()
         }
         for positions in (128, 512, 2048)
     }
     assert counts[2048] == {4} and max(counts[512]) < 4 and len(counts[128]) <= 1
-    policy = with_shots(chat_policy(400), settings, around, keep_in=None)
+    policy = add_few_shot(chat_policy(400), settings, context, cache_dir=None)
     for question in tasks.held_out(20):
         assert len(prompt_ids(policy, question)) < 400
 
@@ -211,11 +213,11 @@ def test_rows_show_training_rows_and_never_the_one_that_is_asked(tmp_path: Path)
     spec = load_task_file(task_file(tmp_path, "sums", rows, held_out=2))
     with SyncTaskWorker([spec]) as worker:
         tasks = TaskSource(worker, [spec])
-        policy = replace(chat_policy(), shots=shots_of(chat_policy(), tasks, 4))
+        policy = replace(chat_policy(), few_shot=build_few_shot(chat_policy(), tasks, 4))
         held_out = {one.text for one in tasks.held_out(2)}
         drawn = tasks.draw(random.Random(1), 100)
         tried = tasks.trials(spec.name, 4)
-    shown = {one.text: policy.shots.of(spec.name, one.text) for one in drawn}
+    shown = {one.text: policy.few_shot.of(spec.name, one.text) for one in drawn}
     assert len(shown) == 7 and not held_out & set(shown)
     for question, examples in shown.items():
         assert len(examples) == 4 and question not in [one.question for one in examples]
@@ -239,7 +241,7 @@ def test_rows_show_the_working_before_their_answer(tmp_path: Path) -> None:
         assert one.answer == f"One more than {number}.\n{other.answer}"
 
 
-class TrialResult(case.SteeredTasks):
+class RecordedTrials(case.SteeredTasks):
     """Every second answer is right, but for the trials without examples."""
 
     def __init__(self, *, tries: bool) -> None:
@@ -259,7 +261,7 @@ def test_a_choice_that_cannot_be_kept_is_one_line(tmp_path: Path) -> None:
 
 
 def trainer(data_dir: Path, model: str, rounds: int, *, tries: bool = True) -> Trainer:
-    tasks = TrialResult(tries=tries)
+    tasks = RecordedTrials(tries=tries)
     return case.trainer(data_dir, model, tasks=tasks, rounds=rounds, max_new_tokens=2)
 
 
@@ -267,10 +269,12 @@ def test_a_run_with_examples_resumes_exactly(tmp_path: Path) -> None:
     chat = tiny_models.tokenizer(template=TEMPLATE)
     model = tiny_models.save(tmp_path / "chat", tiny_models.model("qwen2", positions=2048), chat)
     whole = trainer(tmp_path / "whole", model, 2)
-    assert len(whole.course.policy.shots.families) == len(make.SPECS)
+    assert len(whole.training_run.policy.few_shot.families) == len(make.SPECS)
     whole.run()
     trainer(tmp_path / "parts", model, 1).run()
     resumed = trainer(tmp_path / "parts", model, 2, tries=False)
-    assert resumed.course.policy.shots == whole.course.policy.shots
+    assert resumed.training_run.policy.few_shot == whole.training_run.policy.few_shot
     resumed.run()
-    assert case.same_weights(case.weights(whole.course.policy), case.weights(resumed.course.policy))
+    assert case.same_weights(
+        case.weights(whole.training_run.policy), case.weights(resumed.training_run.policy)
+    )

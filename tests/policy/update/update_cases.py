@@ -1,4 +1,4 @@
-"""An update beside a plain implementation that keeps all logits and knows of no packing."""
+"""An update compared with a plain implementation that keeps all logits and knows of no packing."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def group_of(
     advantages: Sequence[float] | None = None,
     **changes: Any,
 ) -> TrainGroup:
-    """An own group; each of its completions has advantage 1 unless told otherwise."""
-    told = [1.0] * len(completions) if advantages is None else advantages
+    """An own group; each of its completions has advantage 1 by default."""
+    reported = [1.0] * len(completions) if advantages is None else advantages
     fields = {"external": False, **changes}
-    return TrainGroup(prompt_ids=prompt_ids, completions=completions, advantages=told, **fields)
+    return TrainGroup(prompt_ids=prompt_ids, completions=completions, advantages=reported, **fields)
 
 
 def make_groups(seed: int = 0) -> list[TrainGroup]:
@@ -65,13 +65,13 @@ def plain_logprobs(
 
 
 def own_logprobs(model: Any, group: TrainGroup, temperature: float = 1.0) -> list[list[float]]:
-    """The model's log-probabilities of the tokens of each completion that the policy said."""
+    """The model's log-probabilities of the policy tokens of each completion."""
     found = []
-    said_of = group.said or [None] * len(group.completions)
-    for ids, said in zip(group.completions, said_of, strict=True):
+    positions_of = group.completion_positions or [None] * len(group.completions)
+    for ids, positions in zip(group.completions, positions_of, strict=True):
         with torch.no_grad():
             row = plain_logprobs(model, group.prompt_ids, ids, temperature).tolist()
-        found.append(row if said is None else [row[place] for place in said])
+        found.append(row if positions is None else [row[place] for place in positions])
     return found
 
 

@@ -14,38 +14,38 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_policy.generation import multi_turn_decoder, playing
+from shoal_policy.generation import game_batch, multi_turn_decoder
 from shoal_policy.generation.generator import GenerationRequest
 from shoal_policy.generation.local import generate
 from shoal_policy.generation.local_generator import LocalGenerator
-from shoal_policy.generation.multi_turn_decoder import MultiTurnDecoder, can_hold
-from shoal_policy.generation.questions import prompt_of
+from shoal_policy.generation.multi_turn_decoder import MultiTurnDecoder, can_keep_cache
+from shoal_policy.generation.questions import build_prompt
 from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import Answer, Question
 from shoal_tasks.turns import split_messages
 from shoal_tasks.types import Play, PlayRequest
 from shoal_wire.types import FinishReason
 from tests.policy import tiny_models
-from tests.policy.generation import following_cases
-from tests.policy.generation.following_cases import SAMPLING
+from tests.policy.generation import vllm_cases
+from tests.policy.generation.vllm_cases import SAMPLING
 from tests.support import factories as make
 
 
 def talkative(architecture: str = "llama", positions: int = 300, ends: int = 12) -> Policy:
-    """A random policy with so many end tokens of 57: it ends its messages often."""
+    """A random policy with this many end tokens of 57: it ends its messages often."""
     policy = tiny_models.policy(architecture, positions=positions)
     return replace(policy, eos_ids=frozenset({2, *range(5, 4 + ends)}))
 
 
 def world(requests: Sequence[PlayRequest]) -> list[Play]:
-    """An environment whose words and end follow from what was said."""
+    """An environment whose replies and end depend on the messages."""
     plays = []
     for request in requests:
-        said = [
+        message = [
             f"{request.task.index}/{'/'.join(request.messages[: n + 1])}"
             for n, _ in enumerate(request.messages)
         ]
-        chances = [random.Random(one) for one in said]
+        chances = [random.Random(one) for one in message]
         plays.append(
             Play(
                 observations=tuple("ab "[c.randrange(3)] * c.randrange(12) for c in chances),
@@ -69,18 +69,18 @@ def questions(games: int, once: int = 0, max_turns: int = 5) -> list[Question]:
     return random.Random(games).sample(made, len(made))
 
 
-asking = partial(following_cases.asking, num_completions=6, play=world)
+request_of = partial(vllm_cases.request_of, num_completions=6, play=world)
 """A round of such questions, as a generator is asked for it."""
 
 
 def held(this: GenerationRequest) -> list[Answer]:
-    groups = LocalGenerator().answer(this)
+    groups = LocalGenerator().generate(this)
     return [answer for group in groups for answer in group.answers]
 
 
 def by_turns(this: GenerationRequest) -> list[Answer]:
     """Generate as a generator outside this process does: each turn from the beginning."""
-    groups = LocalGenerator(partial(generate)).answer(this)
+    groups = LocalGenerator(partial(generate)).generate(this)
     return [answer for group in groups for answer in group.answers]
 
 
@@ -118,12 +118,14 @@ def test_the_same_games_as_from_the_beginning_of_each_turn(
     if "modules" in kind:
         monkeypatch.setattr(multi_turn_decoder, "is_small_llama", lambda _policy: False)
     sampling = replace(SAMPLING, temperature=temperature, top_k=30)
-    this = asking(policy, questions(4, once=2), sampling=sampling, num_completions=8)
-    assert can_hold(policy)
+    this = request_of(policy, questions(4, once=2), sampling=sampling, num_completions=8)
+    assert can_keep_cache(policy)
     found = held(this)
     assert_same(found, by_turns(this))
     if temperature:
-        several = [one for one in found if one.said and len(split_messages(one.text)) > 2]
+        several = [
+            one for one in found if one.completion_positions and len(split_messages(one.text)) > 2
+        ]
         assert len(several) > 5
 
 
@@ -151,7 +153,7 @@ def test_generated_rounds(
     seed: int,
 ) -> None:
     policy = talkative(positions=positions, ends=ends)
-    this = asking(
+    this = request_of(
         policy,
         questions(games, once, turns),
         num_completions=completions,
@@ -159,17 +161,20 @@ def test_generated_rounds(
         seed=seed,
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(playing, "MAX_ROWS", at_once)
+        patch.setattr(game_batch, "MAX_ROWS", at_once)
         found = held(this)
     assert_same(found, by_turns(this))
     for answer in found:
-        assert answer.said is None or answer.said[-1] == len(answer.ids) - 1
+        assert (
+            answer.completion_positions is None
+            or answer.completion_positions[-1] == len(answer.ids) - 1
+        )
 
 
 def test_a_turn_costs_its_own_tokens_alone() -> None:
     policy = talkative(ends=16)
-    this = asking(policy, questions(4, max_turns=8), num_completions=16)
-    prompts = sum(len(prompt_of(policy, one) or []) for one in this.questions)
+    this = request_of(policy, questions(4, max_turns=8), num_completions=16)
+    prompts = sum(len(build_prompt(policy, one) or []) for one in this.questions)
     with tokens_computed(policy) as before:
         by_turns(this)
     with tokens_computed(policy) as now:
@@ -184,8 +189,10 @@ def test_a_turn_costs_its_own_tokens_alone() -> None:
 def test_the_longest_message_of_a_turn_holds_up_no_other_game() -> None:
     """One row says all it may in each of its turns; the others' games are over long before."""
     policy = talkative(ends=16)
-    asked = questions(8, max_turns=6)
-    this = asking(policy, asked, num_completions=8, sampling=replace(SAMPLING, max_new_tokens=40))
+    requested = questions(8, max_turns=6)
+    this = request_of(
+        policy, requested, num_completions=8, sampling=replace(SAMPLING, max_new_tokens=40)
+    )
     calls: list[set[int]] = []
 
     def noted(requests: Sequence[PlayRequest]) -> list[Play]:
@@ -201,7 +208,7 @@ def test_games_go_on_with_half_as_many_where_memory_runs_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     policy = talkative()
-    this = asking(policy, questions(4), num_completions=8)
+    this = request_of(policy, questions(4), num_completions=8)
     expected = held(this)
     step = MultiTurnDecoder.step
     sizes: list[int] = []
@@ -213,7 +220,7 @@ def test_games_go_on_with_half_as_many_where_memory_runs_out(
         return step(rows, ids, *how)
 
     monkeypatch.setattr(MultiTurnDecoder, "step", scarce)
-    assert_same(held(asking(talkative(), this.questions, num_completions=8)), expected)
+    assert_same(held(request_of(talkative(), this.questions, num_completions=8)), expected)
     assert max(sizes) > 12 and sizes[-1] <= 12
 
 
@@ -223,16 +230,18 @@ def test_a_model_with_a_window_plays_from_the_beginning_of_each_turn() -> None:
     config.layer_types = ["sliding_attention"] * 2
     config.sliding_window = 8
     policy = replace(policy, model=type(policy.model)(config).eval())
-    assert not can_hold(policy)
-    this = asking(policy, questions(2))
+    assert not can_keep_cache(policy)
+    this = request_of(policy, questions(2))
     assert_same(held(this), by_turns(this))
 
 
 def test_progress_never_goes_back() -> None:
-    told: list[tuple[int, float]] = []
-    this = asking(
-        talkative(), questions(3, once=2), on_step=lambda done, part: told.append((done, part))
+    reported: list[tuple[int, float]] = []
+    this = request_of(
+        talkative(), questions(3, once=2), on_step=lambda done, part: reported.append((done, part))
     )
     answers = held(this)
-    assert told == sorted(told) and told[-1] == (len(answers), 1.0)
-    assert any(one.finish_reason is FinishReason.STOP for one in answers if one.said)
+    assert reported == sorted(reported) and reported[-1] == (len(answers), 1.0)
+    assert any(
+        one.finish_reason is FinishReason.STOP for one in answers if one.completion_positions
+    )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from shoal_ipc import messages as m
-from shoal_policy.judged import JudgedPolicy
+from shoal_policy.judge_client import JudgeClient
 from shoal_policy.model.loading import Policy, PromptFormat
 from shoal_policy.node.link import NodeLink
 from shoal_settings.schema import Settings
@@ -29,11 +29,11 @@ class Scripted(NodeLink):
     def __init__(self, *words: Any) -> None:
         super().__init__(None)
         self.words = list(words)
-        self.asked: list[Any] = []
+        self.requested: list[Any] = []
 
-    def ask_judge(self, body: Any, reply_type: Any) -> Any:
+    def call_judge(self, body: Any, reply_type: Any) -> Any:
         """Say the next word; anything but a refusal must be what was asked for."""
-        self.asked.append(body)
+        self.requested.append(body)
         word = self.words.pop(0)
         if isinstance(word, tuple):
             return word
@@ -43,9 +43,9 @@ class Scripted(NodeLink):
 
 def judged(
     link: NodeLink, policy: Policy | None = None, *, settings: Settings = JUDGED, **more: Any
-) -> JudgedPolicy:
+) -> JudgeClient:
     made = policy or case.policy()
-    return JudgedPolicy(settings, made, link, case.SAMPLING, seed=3, every=2, **more)
+    return JudgeClient(settings, made, link, case.SAMPLING, seed=3, every=2, **more)
 
 
 def test_a_judges_question_of_a_game_is_not_answered() -> None:
@@ -53,30 +53,30 @@ def test_a_judges_question_of_a_game_is_not_answered() -> None:
     node = Scripted(QUESTION)
     one = judged(node, is_game=lambda family: family == QUESTION.family)
     assert one.after_round(2, 1) is None
-    assert len(node.asked) == 1
+    assert len(node.requested) == 1
 
 
 def test_it_asks_every_few_rounds_and_takes_what_comes_when_it_comes() -> None:
     node = Scripted(LATER, QUESTION, LATER, SCORE, NEVER)
     one = judged(node)
     assert [one.after_round(number, number) for number in range(1, 4)] == [None] * 3
-    assert [type(body) for body in node.asked] == [m.JudgeAsk, m.JudgeAsk, m.JudgeAnswer]
+    assert [type(body) for body in node.requested] == [m.JudgeAsk, m.JudgeAsk, m.JudgeAnswer]
     found = one.after_round(4, 4)
-    answer = node.asked[-1]
+    answer = node.requested[-1]
     assert found == {"round": 3, "judge/score": 1.0, "judge/mean_score": 1.0, "judge/number": 9}
     assert (answer.round, answer.policy_version, answer.uses_external_groups) == (3, 3, True)
     assert answer.challenge_id == QUESTION.challenge_id
     assert one.after_round(5, 5) is None  # the fourth was busy with the score: not due again
     assert one.after_round(6, 6) is None
     assert one.after_round(7, 7) is None  # it was refused: not before the eighth
-    assert len(node.asked) == 5
+    assert len(node.requested) == 5
 
 
-def test_a_silo_says_so_and_no_judge_is_never_asked() -> None:
+def test_a_silo_is_marked_and_judge_none_sends_no_request() -> None:
     node = Scripted(QUESTION, SCORE)
     silo = Settings(judge=ADDRESS, external=0)
     assert judged(node, settings=silo).after_round(2, 2) is not None
-    assert not node.asked[-1].uses_external_groups
+    assert not node.requested[-1].uses_external_groups
     assert judged(Scripted(), settings=Settings(judge="none")).after_round(2, 2) is None
 
 
@@ -102,7 +102,7 @@ def test_a_question_that_is_too_long_for_the_model_costs_a_line() -> None:
     policy = tiny_models.policy("qwen2", positions=64)
     one = judged(node, policy)
     assert one.after_round(2, 2) is None
-    assert [type(body) for body in node.asked] == [m.JudgeAsk]
+    assert [type(body) for body in node.requested] == [m.JudgeAsk]
 
 
 def test_the_question_is_asked_with_its_familys_system_turn() -> None:
@@ -111,7 +111,7 @@ def test_the_question_is_asked_with_its_familys_system_turn() -> None:
     for system, is_answered in (("", True), ("x" * 4000, False)):
         node = Scripted(QUESTION, SCORE)
         judged(node, policy, system=lambda _family, text=system: text).after_round(2, 2)
-        assert (type(node.asked[-1]) is m.JudgeAnswer) is is_answered
+        assert (type(node.requested[-1]) is m.JudgeAnswer) is is_answered
 
 
 def test_it_leaves_the_random_states_of_the_training_alone() -> None:
@@ -120,7 +120,7 @@ def test_it_leaves_the_random_states_of_the_training_alone() -> None:
     for _ in range(2):
         node = Scripted(QUESTION, SCORE)
         judged(node).after_round(2, 2)
-        answers.append(node.asked[-1].text)
+        answers.append(node.requested[-1].text)
     assert answers[0] == answers[1]
     assert torch.equal(torch.get_rng_state(), before[0])
     assert random.getstate() == before[1]

@@ -1,10 +1,10 @@
-"""Chooses the worked examples before a policy's questions: given, or tried at the start.
+"""Chooses the worked examples before a policy's questions: a fixed number, or by a trial at start.
 
-    examples, trials ──▶ answers without, answers with ──▶ what gives signal ──▶ shots.json
-    (seeds of their own)                                        a line a family, kept for restarts
+    examples, trials ──▶ answers without, answers with ──▶ which gives signal? ──▶ shots.json
+    (seeds of their own)                                        one entry per family, for restarts
 
-A group has signal if its rewards differ: only such a group trains anything. Trials are shared with
-nobody and trained on by nobody; no random state of the training is touched.
+A group has signal if its rewards differ: only such a group trains anything. Trials are neither
+shared nor trained on, and change no random state of the training.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shoal_policy.generation.generator import GenerationRequest
 from shoal_policy.generation.local import OnStep
 from shoal_policy.generation.local_generator import LocalGenerator
 from shoal_policy.generation.questions import template_refusals
-from shoal_policy.model.examples import NO_SHOTS, Shots, ShownExamples, common_prefix
+from shoal_policy.model.examples import NO_EXAMPLES, FamilyExamples, FewShotExamples, common_prefix
 from shoal_policy.model.loading import ModelError, Policy, PromptFormat
 from shoal_policy.model.prompting import encode_prompt
 from shoal_policy.record.phases import Phase
@@ -37,118 +37,119 @@ from shoal_wire.types import FinishReason, SamplingParams
 
 log = logging.getLogger(__name__)
 
-SHOTS_FILE: Final = "shots.json"
+CHOICE_FILE: Final = "shots.json"
 AUTO: Final = 4
 """Examples that `auto` tries."""
 
-SPARE = 2
-"""More examples than are shown: one that is asked itself is replaced."""
+EXTRA_EXAMPLES = 2
+"""Spare examples: they replace one that is the question itself."""
 _FORMAT = 1
-_TRIALS = 4
-"""Questions of each family that are tried, and answers to each: a guess, for the start waits."""
-_MOST_TOKENS = 2048
-"""Most tokens of a family's examples together."""
+_NUM_TRIALS = 4
+"""Questions tried per family, and answers to each: a guess, since the start waits for them."""
+_MAX_EXAMPLE_TOKENS = 2048
+"""Maximum tokens of a family's examples together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialResult:
-    """Result of one family's trials in one form of asking."""
+    """Result of one family's trials, with or without examples."""
 
     signal: int
     """Number of groups whose rewards differ."""
     reward: float
     """Mean over all answers."""
     ended: float
-    """Share of the answers that ended by themselves."""
+    """Share of answers that stopped by themselves."""
 
     @property
-    def worth(self) -> tuple[float, float, float]:
-        """The order of preference: signal; then reward; then answers that ended at all."""
+    def score(self) -> tuple[float, float, float]:
+        """Return the sort key: signal, then reward, then answers that stopped by themselves."""
         return (self.signal, self.reward, self.ended)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """The choice for a family, and the trials behind it."""
+class FewShotChoice:
+    """The choice for a family, and the trials it is based on."""
 
     shots: int
     without: TrialResult
     shown: TrialResult
     """Result with examples."""
     trials: int
-    """Questions tried in each way."""
+    """Questions tried with and without examples."""
 
 
-def with_shots(
+def add_few_shot(
     policy: Policy,
     settings: Settings,
-    around: TrainerContext,
+    context: TrainerContext,
     *,
-    keep_in: Path | None,
+    cache_dir: Path | None,
     has_begun: bool = False,
 ) -> Policy:
-    """Return the policy with the examples that settings ask for, trying them if need be.
+    """Return the policy with the configured examples, running trials if necessary.
 
-    What is tried is kept in the folder `keep_in`. A run that `has_begun` without such a file was
-    trained without examples and continues without. If stopped meanwhile there are none. Raises
-    ModelError where the model has no form for examples that are asked for, and what the task worker
-    raises.
+    Results are stored in `cache_dir`. A run that `has_begun` without stored results was trained
+    without examples, and continues so. On a stop there are no examples. Raises ModelError if the
+    model's format has no place for configured examples, and what the task worker raises.
     """
-    asked = AUTO if settings.shots == "auto" else int(settings.shots)
+    count = AUTO if settings.shots == "auto" else int(settings.shots)
     if policy.prompt_format is PromptFormat.TINY:
         if settings.shots not in ("auto", "0"):
             raise ModelError(
-                f"model {policy.name!r} has no form for worked examples: leave --shots out"
+                f"model {policy.name!r} does not support worked examples: omit --shots"
             )
         return policy
-    if asked == 0 or (settings.shots == "auto" and settings.generator != "self"):
+    if count == 0 or (settings.shots == "auto" and settings.generator != "self"):
         return policy
-    full = replace(policy, shots=shots_of(policy, around.tasks, asked))
+    full = replace(policy, few_shot=build_few_shot(policy, context.tasks, count))
     if settings.shots != "auto":
         return full
-    kept = _Kept(keep_in, full, sampling_params(settings), settings.prompt)
-    if has_begun and not kept.is_there:
-        log.info("this run began without worked examples, and goes on so; --shots N shows some")
+    cache = _TrialCache(cache_dir, full, sampling_params(settings), settings.prompt)
+    if has_begun and not cache.exists:
+        log.info("this run began without worked examples and continues so; --shots N adds some")
         return policy
     try:
-        chosen = _chosen(full, around, kept)
+        chosen = _choose(full, context, cache)
     except Interrupted:
         return policy
-    families = full.shots.families
-    return replace(policy, shots=Shots({name: families[name] for name in chosen if chosen[name]}))
+    families = full.few_shot.families
+    return replace(
+        policy, few_shot=FewShotExamples({name: families[name] for name in chosen if chosen[name]})
+    )
 
 
-def chosen_before(folder: Path, spec: FamilySpec) -> int | None:
-    """Return how many examples a node in this folder chose for a family; None where none did."""
+def load_choice(folder: Path, spec: FamilySpec) -> int | None:
+    """Return the number of examples that a run in this folder chose for a family, or None."""
     try:
-        families = json.loads((folder / SHOTS_FILE).read_text())["families"]
+        families = json.loads((folder / CHOICE_FILE).read_text())["families"]
         return int(families[spec.digest.hex()]["shots"])
     except (OSError, ValueError, LookupError, TypeError):
         return None
 
 
-def shots_of(policy: Policy, tasks: TaskSource, count: int) -> Shots:
-    """Return `count` examples of every family that has some, or as many as its prompts hold."""
+def build_few_shot(policy: Policy, tasks: TaskSource, count: int) -> FewShotExamples:
+    """Return `count` examples of every family that has some, or as many as fit its prompts."""
     found = {}
-    for family, examples in tasks.examples(count + SPARE).items():
-        questions = tasks.trials(family, _TRIALS)
+    for family, examples in tasks.examples(count + EXTRA_EXAMPLES).items():
+        questions = tasks.trials(family, _NUM_TRIALS)
         if not examples or not questions:
             continue
-        shown = _fitting(policy, examples, questions, count)
+        shown = _fit_examples(policy, examples, questions, count)
         if shown is not None:
             found[family] = shown
-    return Shots(found)
+    return FewShotExamples(found)
 
 
-def _fitting(
+def _fit_examples(
     policy: Policy, examples: Sequence[Example], questions: Sequence[Question], count: int
-) -> ShownExamples | None:
-    """The most examples, at most `count`, that leave room; None where not one does."""
-    room = min(_MOST_TOKENS, policy.max_positions // 2)
+) -> FamilyExamples | None:
+    """Return the most examples, at most `count`, that fit; None if not even one does."""
+    max_tokens = min(_MAX_EXAMPLE_TOKENS, policy.max_positions // 2)
     for number in range(min(count, len(examples)), 0, -1):
-        shown = ShownExamples(count=number, examples=tuple(examples))
+        shown = FamilyExamples(count=number, examples=tuple(examples))
         first = questions[0]
-        # A question of one letter: what is common ends where a question begins.
+        # With a one-letter question: the common prefix ends where a question begins.
         with template_refusals(policy):
             prompts = [
                 encode_prompt(
@@ -161,27 +162,27 @@ def _fitting(
                 for text in ("x", *(one.text for one in questions))
             ]
         prefix = common_prefix(prompts)
-        if len(prefix) <= room:
+        if len(prefix) <= max_tokens:
             return replace(shown, prefix=prefix)
     return None
 
 
-class _Kept:
-    """The trials of earlier starts, in a file beside the run."""
+class _TrialCache:
+    """The trial results of earlier starts, in a file of the run's folder."""
 
     def __init__(
         self, folder: Path | None, policy: Policy, sampling: SamplingParams, prompt: str
     ) -> None:
         self.sampling = sampling
-        self._path = None if folder is None else folder / SHOTS_FILE
+        self._path = None if folder is None else folder / CHOICE_FILE
         how = [policy.name, policy.tokenizer_digest.hex(), AUTO, asdict(sampling), _FORMAT]
-        # Left out where nobody asks: what was kept before there was a choice holds good.
+        # The default adds nothing, so that results from before there was a choice stay valid.
         how += [] if prompt == "auto" else [prompt]
         self._key = hashlib.sha256(json.dumps(how).encode()).hexdigest()[:16]
-        self.is_there = self._path is not None and self._path.exists()
+        self.exists = self._path is not None and self._path.exists()
 
     def read(self) -> dict[str, int]:
-        """Families' digests, and the examples chosen for each; empty where nothing fits."""
+        """Return the number of examples by family digest; empty if nothing matches."""
         try:
             document = json.loads(self._path.read_text()) if self._path else {}
             if document["key"] != self._key:
@@ -190,8 +191,8 @@ class _Kept:
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return {}
 
-    def add(self, choices: Mapping[str, tuple[str, Choice]]) -> None:
-        """Keep choices, by the families' digests with their names."""
+    def add(self, choices: Mapping[str, tuple[str, FewShotChoice]]) -> None:
+        """Store choices, by family digest with the family's name."""
         if self._path is None:
             return
         earlier: dict[str, Any] = {}
@@ -202,48 +203,48 @@ class _Kept:
         try:
             write_atomically(self._path, json.dumps(document, indent=1).encode())
         except OSError as error:
-            # Going on, a restart would ask otherwise than the run began.
+            # Continuing could give a restart other prompts than the run began with.
             raise ModelError(f"cannot write {self._path}: {error.strerror}") from error
 
 
-def _chosen(policy: Policy, around: TrainerContext, kept: _Kept) -> dict[str, int]:
-    """Return how many examples each family gets, from what was kept or tried."""
-    families = policy.shots.families
-    digests = {name: around.tasks.digest(name) for name in families}
-    known = kept.read()
+def _choose(policy: Policy, context: TrainerContext, cache: _TrialCache) -> dict[str, int]:
+    """Return the number of examples for each family, stored or from new trials."""
+    families = policy.few_shot.families
+    digests = {name: context.tasks.digest(name) for name in families}
+    known = cache.read()
     missing = [name for name in families if digests[name] not in known]
     if missing:
         log.info("trying, once, whether worked examples help (task families: %d)", len(missing))
-        choices = _try(policy, around, missing, kept.sampling)
-        kept.add({digests[name]: (name, one) for name, one in choices.items()})
+        choices = _run_trials(policy, context, missing, cache.sampling)
+        cache.add({digests[name]: (name, one) for name, one in choices.items()})
         known |= {digests[name]: one.shots for name, one in choices.items()}
     return {name: known[digests[name]] for name in families}
 
 
-def _try(
-    policy: Policy, around: TrainerContext, families: Sequence[str], sampling: SamplingParams
-) -> dict[str, Choice]:
-    """Ask each family's trials without examples and with. Raises Interrupted when told to stop."""
-    questions = [one for name in families for one in around.tasks.trials(name, _TRIALS)]
-    num_answers = len(questions) * _TRIALS
-    around.phases.enter(Phase.TRYING, of=2 * num_answers)
+def _run_trials(
+    policy: Policy, context: TrainerContext, families: Sequence[str], sampling: SamplingParams
+) -> dict[str, FewShotChoice]:
+    """Run each family's trials without and with examples. Raises Interrupted on a stop."""
+    questions = [one for name in families for one in context.tasks.trials(name, _NUM_TRIALS)]
+    num_answers = len(questions) * _NUM_TRIALS
+    context.phases.enter(Phase.TRYING, of=2 * num_answers)
 
     def step(part: int) -> OnStep:
-        def heard(done: int, fraction: float) -> None:
-            if around.should_stop():
+        def on_trial_step(done: int, fraction: float) -> None:
+            if context.should_stop():
                 raise Interrupted
-            around.phases.step(part * num_answers + done, (part + fraction) / 2)
+            context.phases.step(part * num_answers + done, (part + fraction) / 2)
 
-        return heard
+        return on_trial_step
 
-    bare = replace(policy, shots=NO_SHOTS)
-    without = _answered(bare, around.tasks, questions, sampling, step(0))
-    shown = _answered(policy, around.tasks, questions, sampling, step(1))
+    bare = replace(policy, few_shot=NO_EXAMPLES)
+    without = _run_trial(bare, context.tasks, questions, sampling, step(0))
+    shown = _run_trial(policy, context.tasks, questions, sampling, step(1))
     choices = {}
     for name in families:
-        count = policy.shots.families[name].count
-        choices[name] = Choice(
-            shots=count if shown[name].worth > without[name].worth else 0,
+        count = policy.few_shot.families[name].count
+        choices[name] = FewShotChoice(
+            shots=count if shown[name].score > without[name].score else 0,
             without=without[name],
             shown=shown[name],
             trials=sum(question.task.family == name for question in questions),
@@ -252,7 +253,7 @@ def _try(
     return choices
 
 
-def _line(family: str, count: int, one: Choice) -> str:
+def _line(family: str, count: int, one: FewShotChoice) -> str:
     taken = f"{one.shots} worked examples" if one.shots else "no worked examples"
     return (
         f"{family}: {taken}: signal in {one.shown.signal} of {one.trials} groups with {count}, "
@@ -261,7 +262,7 @@ def _line(family: str, count: int, one: Choice) -> str:
     )
 
 
-def _answered(
+def _run_trial(
     policy: Policy,
     tasks: TaskSource,
     questions: Sequence[Question],
@@ -269,12 +270,12 @@ def _answered(
     on_step: OnStep,
 ) -> dict[str, TrialResult]:
     """Answer the trials, by family. A question that does not fit earns nothing."""
-    groups = LocalGenerator().answer(
+    groups = LocalGenerator().generate(
         GenerationRequest(
             questions=questions,
             policy=policy,
             policy_version=0,
-            num_completions=_TRIALS,
+            num_completions=_NUM_TRIALS,
             sampling=sampling,
             seed=0,
             play=tasks.play,
@@ -284,10 +285,10 @@ def _answered(
     found: dict[str, list[tuple[OwnGroup, list[float]]]] = {q.task.family: [] for q in questions}
     for group, rewards in zip(groups, tasks.verify_own(groups), strict=True):
         found[group.question.task.family].append((group, rewards))
-    return {family: _tried(rows) for family, rows in found.items()}
+    return {family: _summarise(rows) for family, rows in found.items()}
 
 
-def _tried(rows: Sequence[tuple[OwnGroup, list[float]]]) -> TrialResult:
+def _summarise(rows: Sequence[tuple[OwnGroup, list[float]]]) -> TrialResult:
     rewards = [reward for _, earned in rows for reward in earned]
     answers = [answer for group, _ in rows for answer in group.answers]
     ended = sum(answer.finish_reason is FinishReason.STOP for answer in answers)

@@ -1,9 +1,9 @@
-"""Prepares for drawing tokens: weights in the precision of computing, and rows by memory.
+"""Prepares sampling: weights in the compute dtype, and the number of rows that memory holds.
 
-Autocast casts a matrix at every use while no gradient is kept, and a frozen one always: once a
-token, though it stays the same for all of them. So it is cast once, and put back afterwards.
-Adapters cost more operations a layer than the layer itself. Where memory holds one more copy of
-the matrices they adapt, they are added into such copies, in float32, before it is rounded.
+Autocast casts a matrix at every use while no gradient is recorded, and a frozen one always: once
+per token for an unchanged matrix. Here it is cast once and restored afterwards. Adapters cost more
+operations per layer than the layer itself. Where memory holds another copy of their matrices, they
+are merged into such copies, in float32 before rounding.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from shoal_policy.model.loading import Policy
 from shoal_policy.model.memory import free_bytes
 
 MAX_ROWS = 512
-"""Rows generated at once where memory holds as many; more are done in turns."""
+"""Rows generated at once if memory holds them; more run one batch after another."""
 _SHARE = 0.8
-"""Share of the free memory that rows may take: the caches of keys and values are copied, a layer
-at a time, when rows leave."""
-_UNASKED_BYTES = 1 << 28
-"""Rows that hold less than this are not worth asking how much is free."""
+"""Share of free memory that rows may use: caches are copied, one layer at a time, when rows are
+dropped."""
+_SMALL_BYTES = 1 << 28
+"""Below this size, free memory is not queried."""
 _ADAPTER = "default"
-"""peft's name of the one adapter that a policy has."""
+"""peft's name for the only adapter of a policy."""
 _LOGIT_COPIES = 4
-"""Copies of a row's logits, float32, while one token of it is drawn."""
+"""Copies of a row's float32 logits while a token is sampled."""
 
 
 @contextlib.contextmanager
-def cast_once(policy: Policy) -> Iterator[None]:
-    """Within, the matrices of a policy that computes in another type are of that type.
+def inference_weights(policy: Policy) -> Iterator[None]:
+    """Within, matrices of a policy with another compute dtype have that dtype.
 
-    Adapters are within them, where memory allows. The trained weights themselves are not touched:
-    their places hold copies meanwhile.
+    Adapters are merged into them if memory allows. Trained weights are not changed: modules hold
+    copies meanwhile.
     """
     replaced: list[tuple[Any, str, Any]] = []
     copies: dict[int, torch.nn.Parameter] = {}
-    merged = _adapted(policy)
+    merged = _mergeable_layers(policy)
     try:
         for layer in merged:
             base = layer.get_base_layer()
             replaced.append((base, "weight", base.weight))
-            base._parameters["weight"] = _with_adapter(policy, layer)
+            base._parameters["weight"] = _merge_adapter(policy, layer)
             layer.merged_adapters.append(_ADAPTER)
         if policy.autocast_dtype is not None:
             for module in policy.model.modules():
@@ -56,7 +56,7 @@ def cast_once(policy: Policy) -> Iterator[None]:
                             continue
                         replaced.append((module, name, weight))
                         copies.setdefault(id(weight), _cast(weight, policy.autocast_dtype))
-                        # Not into the embedding that is tied to it: autocast leaves that alone.
+                        # The tied embedding is not replaced: autocast does not cast it.
                         module._parameters[name] = copies[id(weight)]
         yield
     finally:
@@ -66,17 +66,17 @@ def cast_once(policy: Policy) -> Iterator[None]:
             module._parameters[name] = weight
 
 
-def _adapted(policy: Policy) -> list[Any]:
-    """The layers whose adapters are added into copies; none where memory does not hold these."""
+def _mergeable_layers(policy: Policy) -> list[Any]:
+    """Return the layers whose adapters are merged into copies; none if memory is too small."""
     if policy.adapter is None:
         return []
     found = [module for module in policy.model.modules() if _ADAPTER in _adapters_of(module)]
     if any(layer.merged_adapters or layer.disable_adapters for layer in found):
         return []
     weights = [layer.get_base_layer().weight for layer in found]
-    # Twice, for rows want memory, too.
-    needed = 2 * sum(weight.numel() * _computed_in(policy, weight).itemsize for weight in weights)
-    is_small = needed <= _UNASKED_BYTES
+    # Doubled, since rows need memory too.
+    needed = 2 * sum(weight.numel() * _compute_dtype(policy, weight).itemsize for weight in weights)
+    is_small = needed <= _SMALL_BYTES
     return found if is_small or needed <= free_bytes(str(policy.device)) else []
 
 
@@ -84,14 +84,14 @@ def _adapters_of(module: Any) -> Collection[str]:
     return getattr(module, "lora_A", ()) if hasattr(module, "get_delta_weight") else ()
 
 
-def _with_adapter(policy: Policy, layer: Any) -> torch.nn.Parameter:
-    """A layer's matrix with its adapter in it, in the type that is computed in."""
+def _merge_adapter(policy: Policy, layer: Any) -> torch.nn.Parameter:
+    """Return a layer's matrix with its adapter merged, in the compute dtype."""
     weight = layer.get_base_layer().weight
     whole = weight.detach().float() + layer.get_delta_weight(_ADAPTER).detach().float()
-    return _cast(whole, _computed_in(policy, weight))
+    return _cast(whole, _compute_dtype(policy, weight))
 
 
-def _computed_in(policy: Policy, weight: torch.Tensor) -> torch.dtype:
+def _compute_dtype(policy: Policy, weight: torch.Tensor) -> torch.dtype:
     return policy.autocast_dtype or weight.dtype
 
 
@@ -99,28 +99,28 @@ def _cast(weight: torch.Tensor, dtype: torch.dtype) -> torch.nn.Parameter:
     return torch.nn.Parameter(weight.detach().to(dtype), requires_grad=False)
 
 
-_held: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-"""Rows that a model's memory has turned out to hold."""
+_row_limits: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+"""Rows that fit a model's memory, once it has run out."""
 
 
-def rows_at_once(policy: Policy, wanted: int, positions: int) -> int:
-    """Return how many of the rows wanted, of so many positions, to begin with; never none."""
-    rows = max(1, min(wanted, _held.get(policy.model, MAX_ROWS)))
+def max_batch_rows(policy: Policy, wanted: int, positions: int) -> int:
+    """Return how many of the `wanted` rows of this many positions to start with; at least one."""
+    rows = max(1, min(wanted, _row_limits.get(policy.model, MAX_ROWS)))
     each = row_bytes(policy, positions)
-    if rows * each <= _UNASKED_BYTES:
+    if rows * each <= _SMALL_BYTES:
         return rows
     return max(1, min(rows, int(free_bytes(str(policy.device)) * _SHARE) // each))
 
 
-def remember_rows(policy: Policy, rows: int) -> None:
-    """Take no more rows of this policy at once: memory did not hold twice as many."""
-    _held[policy.model] = max(1, min(rows, _held.get(policy.model, MAX_ROWS)))
+def limit_rows(policy: Policy, rows: int) -> None:
+    """Limit the rows of this policy: memory did not hold twice as many."""
+    _row_limits[policy.model] = max(1, min(rows, _row_limits.get(policy.model, MAX_ROWS)))
 
 
 def row_bytes(policy: Policy, positions: int) -> int:
-    """Return what one row holds while it grows to so many positions: its cache and its logits.
+    """Return the memory of one row of this many positions: its cache and its logits.
 
-    Of an architecture that does not say how large its cache is, the logits alone.
+    Only the logits for an architecture that does not state its cache size.
     """
     config = policy.model.config.get_text_config()
     logits = _LOGIT_COPIES * 4 * int(config.vocab_size)

@@ -1,12 +1,12 @@
-"""Games played by rows that keep their keys and values: a turn costs its own tokens alone.
+"""Plays games in rows that keep their keys and values: a turn costs only its own tokens.
 
-    all rows speak, a token each ──▶ a quarter have ended their messages ──▶ `play` answers these
-         ▲                                                                        │
-         └── in the next pass each of them reads what it heard, the others speak ◀┘
+    all rows sample, one token each ──▶ a quarter finished a message ──▶ `play` replies to these
+         ▲                                                                      │
+         └── in the next pass they read the observation while others sample ◀───┘
 
-So games of one batch are at different turns, and none waits for the longest message of a turn. Who
-waits, and how long, follows from counts of tokens and never from a clock: a round that is played
-again goes through the same batches.
+Games of one batch are at different turns, and none waits for the longest message of a turn. Which
+rows wait depends only on token counts, never on a clock: a repeated round goes through the same
+batches.
 
 Shapes: P prompts, L games of each, R rows still playing, M new tokens of a message at most.
 """
@@ -17,30 +17,30 @@ from collections.abc import Sequence
 
 import torch
 
-from shoal_policy.generation.game import PlayedGame, go_on, message_seed
+from shoal_policy.generation.game import PlayedGame, continue_games, message_seed
 from shoal_policy.generation.generator import GenerationRequest
 from shoal_policy.generation.local import (
     COMPACT_BELOW,
     GenerationBatch,
     OnStep,
-    check,
-    in_chunks,
-    sample_of,
+    build_answer,
+    check_request,
+    generate_in_chunks,
     sample_tokens,
     uniforms,
 )
 from shoal_policy.generation.multi_turn_decoder import MultiTurnDecoder
-from shoal_policy.generation.ready import MAX_ROWS, rows_at_once
+from shoal_policy.generation.sampling_setup import MAX_ROWS, max_batch_rows
 from shoal_policy.generation.transcript import PlayGames
 from shoal_policy.rollouts import Question
 
-_ANSWERED_SHARE = 1.0 - COMPACT_BELOW
-"""Share of the rows that have ended a message before these are answered. Until then they go on in
-the batch for nothing, as rows that ended do in `local`; each answer costs a call of the worker."""
+_OBSERVE_SHARE = 1.0 - COMPACT_BELOW
+"""Share of rows with a finished message at which these get replies. Until then they idle in the
+batch, like finished rows in `local`; each reply costs a call of the task worker."""
 
 
-def play_held(
-    asking: GenerationRequest,
+def play_with_cache(
+    request: GenerationRequest,
     questions: Sequence[Question],
     prompts: Sequence[Sequence[int]],
     *,
@@ -48,39 +48,41 @@ def play_held(
     uniforms_PLM: torch.Tensor,
     on_step: OnStep,
 ) -> list[list[PlayedGame]]:
-    """Return the games of each of these questions, over.
+    """Return the finished games of these questions.
 
-    `places` are those of each question's first game among all that is asked, and `uniforms_PLM`
-    what first messages are drawn with. Raises what `local.generate` and `asking.play` raise.
+    `places` are the positions of each question's first game among all answers; `uniforms_PLM` are
+    the random numbers of first messages. Raises what `local.generate` and `request.play` raise.
     """
-    policy, params, num_completions = asking.policy, asking.sampling, asking.num_completions
-    check(policy, prompts, num_completions, params)
+    policy, params, num_completions = request.policy, request.sampling, request.num_completions
+    check_request(policy, prompts, num_completions, params)
 
-    def played(chunk: GenerationBatch, told: OnStep) -> list[PlayedGame]:
+    def played(chunk: GenerationBatch, on_chunk_step: OnStep) -> list[PlayedGame]:
         games = [
             PlayedGame(question=questions[index], prompt=prompts[index], place=places[index] + one)
-            for index, one in chunk.places()
+            for index, one in chunk.row_indices()
         ]
-        batch = _Batch(asking, games, chunk.end - chunk.first)
-        batch.run(chunk.of(uniforms_PLM).to(policy.device), asking.play, told)
+        batch = _GameBatch(request, games, chunk.end - chunk.first)
+        batch.run(chunk.of(uniforms_PLM).to(policy.device), request.play, on_chunk_step)
         return games
 
-    # What environments will say is not known: a message's length for each of their answers.
+    # Observations are of unknown length: each is estimated as long as a message.
     most_turns = max(question.max_turns for question in questions)
     longest = max(map(len, prompts)) + 2 * most_turns * params.max_new_tokens
     rows = min(MAX_ROWS, len(prompts) * num_completions)
-    rows = rows_at_once(policy, rows, min(longest, policy.max_positions))
-    return in_chunks(
+    rows = max_batch_rows(policy, rows, min(longest, policy.max_positions))
+    return generate_in_chunks(
         policy, list(map(len, prompts)), num_completions, rows, played, on_step=on_step
     )
 
 
-class _Batch:
-    """Games that are played at once. Row by row: `_games` and all tensors."""
+class _GameBatch:
+    """Games that are played together. `_games` and all tensors are indexed by row."""
 
-    def __init__(self, asking: GenerationRequest, games: Sequence[PlayedGame], repeat: int) -> None:
-        policy, params = asking.policy, asking.sampling
-        self._policy, self._params, self._seed = policy, params, asking.seed
+    def __init__(
+        self, request: GenerationRequest, games: Sequence[PlayedGame], repeat: int
+    ) -> None:
+        policy, params = request.policy, request.sampling
+        self._policy, self._params, self._seed = policy, params, request.seed
         self._games, self._num_games = list(games), len(games)
         device, shape = policy.device, (len(games), params.max_new_tokens)
         prompts = [game.prompt for game in games[::repeat]]
@@ -90,66 +92,66 @@ class _Batch:
         self._sizes_R = torch.zeros_like(self._limits_R)
         self._ids_RM = torch.zeros(shape, dtype=torch.long, device=device)
         self._logprobs_RM = torch.zeros(shape, device=device)
-        self._speaking_R = torch.ones(len(games), dtype=torch.bool, device=device)
+        self._sampling_R = torch.ones(len(games), dtype=torch.bool, device=device)
 
     def run(self, uniforms_RM: torch.Tensor, play: PlayGames, on_step: OnStep) -> None:
-        """Play until every game is over."""
+        """Play until every game has ended."""
         self._uniforms_RM = uniforms_RM.clone()
         logits_RV = self._rows.prefill()
         while True:
-            ids_R = self._draw(logits_RV)
+            ids_R = self._sample(logits_RV)
             num_playing = sum(game.ended is None for game in self._games)
-            num_speaking = int(self._speaking_R.sum())
-            speaking_R, heard = self._speaking_R, {}
-            num_waiting = num_playing - num_speaking
-            if num_waiting and num_waiting >= _ANSWERED_SHARE * num_playing:
-                heard = self._answer(play)
-                num_playing = num_speaking + len(heard)
+            num_sampling = int(self._sampling_R.sum())
+            sampling_R, observed = self._sampling_R, {}
+            num_waiting = num_playing - num_sampling
+            if num_waiting and num_waiting >= _OBSERVE_SHARE * num_playing:
+                observed = self._observe(play)
+                num_playing = num_sampling + len(observed)
             on_step(self._num_games - num_playing, self._fraction())
             if not num_playing:
                 return
             if num_playing <= COMPACT_BELOW * len(self._games):
                 kept = [row for row, game in enumerate(self._games) if game.ended is None]
-                heard = {kept.index(row): ids for row, ids in heard.items()}
+                observed = {kept.index(row): ids for row, ids in observed.items()}
                 rows = torch.tensor(kept, device=ids_R.device)
-                ids_R, speaking_R = ids_R[rows], speaking_R[rows]
+                ids_R, sampling_R = ids_R[rows], sampling_R[rows]
                 self._keep(kept, rows)
-            logits_RV = self._rows.step(ids_R, speaking_R, heard)
+            logits_RV = self._rows.step(ids_R, sampling_R, observed)
 
-    def _draw(self, logits_RV: torch.Tensor) -> torch.Tensor:
-        """Draw a token for each row that speaks; note which of them have ended their message."""
+    def _sample(self, logits_RV: torch.Tensor) -> torch.Tensor:
+        """Sample a token for each sampling row; record which rows finished their message."""
         at_R1 = self._sizes_R.clamp(max=self._params.max_new_tokens - 1)[:, None]
         uniforms_R = self._uniforms_RM.gather(1, at_R1)[:, 0]
         ids_R, logprobs_R = sample_tokens(logits_RV, uniforms_R, self._params)
         for noted_RM, new_R in ((self._ids_RM, ids_R), (self._logprobs_RM, logprobs_R)):
             before_R = noted_RM.gather(1, at_R1)[:, 0]
-            noted_RM.scatter_(1, at_R1, torch.where(self._speaking_R, new_R, before_R)[:, None])
-        self._sizes_R = self._sizes_R + self._speaking_R
+            noted_RM.scatter_(1, at_R1, torch.where(self._sampling_R, new_R, before_R)[:, None])
+        self._sizes_R = self._sizes_R + self._sampling_R
         ended_R = torch.isin(ids_R, self._eos) | (self._sizes_R >= self._limits_R)
-        self._speaking_R = self._speaking_R & ~ended_R
+        self._sampling_R = self._sampling_R & ~ended_R
         return ids_R
 
-    def _answer(self, play: PlayGames) -> dict[int, list[int]]:
-        """Have the environments answer all rows that wait; return what those that go on read."""
-        speaking = self._speaking_R.tolist()
+    def _observe(self, play: PlayGames) -> dict[int, list[int]]:
+        """Get environments' replies for waiting rows; return the tokens that each reads next."""
+        sampling = self._sampling_R.tolist()
         waiting = [
-            row for row, game in enumerate(self._games) if game.ended is None and not speaking[row]
+            row for row, game in enumerate(self._games) if game.ended is None and not sampling[row]
         ]
         lasts: dict[int, int] = {}
         noted = self._ids_RM[waiting], self._logprobs_RM[waiting], self._sizes_R[waiting]
         for row, ids, logprobs, size in zip(waiting, *(one.tolist() for one in noted), strict=True):
-            sample = sample_of(self._policy, ids[:size], logprobs[:size])
+            sample = build_answer(self._policy, ids[:size], logprobs[:size])
             self._games[row].add_message(self._policy, sample)
             lasts[row] = sample.ids[-1]
         before = {row: len(self._games[row].ids) for row in waiting}
-        go_on(self._policy, [self._games[row] for row in waiting], play)
-        heard = {
+        continue_games(self._policy, [self._games[row] for row in waiting], play)
+        observed = {
             row: [lasts[row], *self._games[row].ids[before[row] :]]
             for row in waiting
             if self._games[row].ended is None
         }
-        self._begin_messages(list(heard))
-        return heard
+        self._begin_messages(list(observed))
+        return observed
 
     def _begin_messages(self, rows: Sequence[int]) -> None:
         if not rows:
@@ -162,7 +164,7 @@ class _Batch:
         self._uniforms_RM[index] = drawn_RM.to(device)
         self._limits_R[index] = torch.tensor(list(map(self._limit, games)), device=device)
         self._sizes_R[index] = 0
-        self._speaking_R = self._speaking_R.index_fill(0, index, True)
+        self._sampling_R = self._sampling_R.index_fill(0, index, True)
 
     def _limit(self, game: PlayedGame) -> int:
         left = self._policy.max_positions - len(game.prompt) - len(game.ids)
@@ -174,10 +176,10 @@ class _Batch:
         self._limits_R, self._sizes_R = self._limits_R[rows], self._sizes_R[rows]
         self._ids_RM, self._logprobs_RM = self._ids_RM[rows], self._logprobs_RM[rows]
         self._uniforms_RM = self._uniforms_RM[rows]
-        self._speaking_R = self._speaking_R[rows]
+        self._sampling_R = self._sampling_R[rows]
 
     def _fraction(self) -> float:
-        """The part of the games that is over, at the least: by turns, of the most there can be."""
+        """Return a lower bound of the finished part of the games, in turns of the maximum."""
         played = sum(
             len(game.messages) / game.question.max_turns if game.ended is None else 1
             for game in self._games

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from shoal_policy.generation import decoding, local, ready
+from shoal_policy.generation import decoding, local, sampling_setup
 from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import Answer
 from tests.policy import tiny_models
@@ -58,7 +58,7 @@ def test_matrices_are_cast_once_and_not_at_every_token(architecture: str, lora: 
 def test_what_is_drawn_is_what_autocast_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = in_bfloat16(tiny_models.policy("qwen2"))
     ours = draw(policy)
-    monkeypatch.setattr(local, "cast_once", lambda _policy: torch.no_grad())
+    monkeypatch.setattr(local, "inference_weights", lambda _policy: torch.no_grad())
     assert [one.ids for one in draw(policy)] == [one.ids for one in ours]
     assert draw(policy) == ours
 
@@ -78,7 +78,7 @@ def test_adapters_are_in_the_matrices_while_tokens_are_drawn(architecture: str, 
     calls: list[Any] = []
     layer = next(module for module in policy.model.modules() if hasattr(module, "lora_A"))
     hook = layer.lora_A["default"].register_forward_hook(lambda *given: calls.append(given))
-    with ready.cast_once(policy):
+    with sampling_setup.inference_weights(policy):
         within = logprobs()
     assert not calls, "the adapter's own matrices are not used"
     outside = logprobs()
@@ -87,7 +87,7 @@ def test_adapters_are_in_the_matrices_while_tokens_are_drawn(architecture: str, 
     assert float((within - outside).abs().mean()) < (0.05 if half else 1e-5)
     with policy.adapter.disable_adapter():
         assert float((outside - logprobs()).abs().mean()) > 0.1, "it says something"
-        with ready.cast_once(policy):
+        with sampling_setup.inference_weights(policy):
             assert float((outside - logprobs()).abs().mean()) > 0.1, "and not where it is off"
     for name, weight in policy.model.named_parameters():
         assert before[name][0] == id(weight) and torch.equal(before[name][1], weight), name
@@ -95,10 +95,10 @@ def test_adapters_are_in_the_matrices_while_tokens_are_drawn(architecture: str, 
 
 def test_adapters_stay_apart_where_memory_holds_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = tiny_models.with_adapter(tiny_models.policy())
-    monkeypatch.setattr(ready, "_UNASKED_BYTES", 0)
+    monkeypatch.setattr(sampling_setup, "_SMALL_BYTES", 0)
     for free, merged in ((1_000_000_000, True), (1_000, False)):
-        monkeypatch.setattr(ready, "free_bytes", lambda _device, free=free: free)
-        with ready.cast_once(policy):
+        monkeypatch.setattr(sampling_setup, "free_bytes", lambda _device, free=free: free)
+        with sampling_setup.inference_weights(policy):
             found = [m.merged_adapters for m in policy.model.modules() if hasattr(m, "lora_A")]
             assert all(bool(one) is merged for one in found)
 
@@ -120,10 +120,10 @@ class SmallMemory:
     """A decoder's maker on a device that holds `rows` rows."""
 
     def __init__(self, rows: int, text: str | None = None) -> None:
-        self.rows, self.text, self.asked = rows, text, list[int]()
+        self.rows, self.text, self.requested = rows, text, list[int]()
 
     def __call__(self, policy: Policy, prompts: Any, repeat: int, max_new: int) -> Any:
-        self.asked.append(len(prompts) * repeat)
+        self.requested.append(len(prompts) * repeat)
         if len(prompts) * repeat > self.rows:
             if self.text is not None:
                 raise RuntimeError(self.text)
@@ -138,14 +138,14 @@ def test_where_memory_runs_out_half_as_many_rows_are_done_at_once(
     whole = draw(tiny_models.policy())
     memory = SmallMemory(rows, [None, "DefaultCPUAllocator: can't allocate memory"][rows % 2])
     monkeypatch.setattr(local, "make_decoder", memory)
-    told: list[tuple[int, float]] = []
+    reported: list[tuple[int, float]] = []
     policy = tiny_models.policy()
-    parts = draw(policy, on_step=lambda done, fraction: told.append((done, fraction)))
+    parts = draw(policy, on_step=lambda done, fraction: reported.append((done, fraction)))
     assert [one.ids for one in parts] == [one.ids for one in whole]
-    assert told[-1] == (12, 1.0) and all(done <= 12 and part <= 1 for done, part in told)
-    memory.asked.clear()
+    assert reported[-1] == (12, 1.0) and all(done <= 12 and part <= 1 for done, part in reported)
+    memory.requested.clear()
     draw(policy)  # what did not fit once is not tried again
-    assert max(memory.asked) <= rows
+    assert max(memory.requested) <= rows
 
 
 def test_one_row_that_does_not_fit_and_other_errors_are_raised(
@@ -158,27 +158,29 @@ def test_one_row_that_does_not_fit_and_other_errors_are_raised(
     monkeypatch.setattr(local, "make_decoder", broken)
     with pytest.raises(RuntimeError, match="scalar type"):
         draw(tiny_models.policy())
-    assert broken.asked == [12]
+    assert broken.requested == [12]
 
 
 def test_rows_follow_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = tiny_models.policy()
     # Two layers, two key heads of eight numbers, keys and values, four bytes each; logits.
-    assert ready.row_bytes(policy, 100) == 2 * 2 * 2 * 8 * 4 * 100 + 16 * tiny_models.VOCAB
+    assert sampling_setup.row_bytes(policy, 100) == 2 * 2 * 2 * 8 * 4 * 100 + 16 * tiny_models.VOCAB
     assert (
-        ready.row_bytes(in_bfloat16(policy), 100)
+        sampling_setup.row_bytes(in_bfloat16(policy), 100)
         == 2 * 2 * 2 * 8 * 2 * 100 + 16 * tiny_models.VOCAB
     )
     assert (
-        ready.row_bytes(tiny_models.policy("gpt2"), 100)
+        sampling_setup.row_bytes(tiny_models.policy("gpt2"), 100)
         == 2 * 2 * 4 * 8 * 4 * 100 + 16 * tiny_models.VOCAB
     )
-    monkeypatch.setattr(ready, "_UNASKED_BYTES", 0)
-    for free, rows in ((0, 1), (100 * ready.row_bytes(policy, 64), 80), (1 << 40, 200)):
-        monkeypatch.setattr(ready, "free_bytes", lambda _device, free=free: free)
-        assert ready.rows_at_once(policy, 200, 64) == rows
-    monkeypatch.setattr(ready, "free_bytes", lambda _device: 5 * ready.row_bytes(policy, 18))
-    asked = SmallMemory(1000)
-    monkeypatch.setattr(local, "make_decoder", asked)
+    monkeypatch.setattr(sampling_setup, "_SMALL_BYTES", 0)
+    for free, rows in ((0, 1), (100 * sampling_setup.row_bytes(policy, 64), 80), (1 << 40, 200)):
+        monkeypatch.setattr(sampling_setup, "free_bytes", lambda _device, free=free: free)
+        assert sampling_setup.max_batch_rows(policy, 200, 64) == rows
+    monkeypatch.setattr(
+        sampling_setup, "free_bytes", lambda _device: 5 * sampling_setup.row_bytes(policy, 18)
+    )
+    requested = SmallMemory(1000)
+    monkeypatch.setattr(local, "make_decoder", requested)
     draw(policy)
-    assert max(asked.asked) <= 4 and sum(asked.asked) == 12
+    assert max(requested.requested) <= 4 and sum(requested.requested) == 12

@@ -1,16 +1,17 @@
-"""Decoding where prompts begin alike: what a family's prompts share is computed and held once.
+"""Decoding for prompts that begin alike: the common part of a family is computed and stored once.
 
     prefix (a family)  ──┬─▶ one long sequence without padding: keys and values once, for all rows
     rest (a prompt)    ──┘
-    token (a row)      ────  sees its prefix and its own past, each by itself, and joins the two
+    token (a row)      ────  attends to its prefix and to its own past separately, then merges
 
-Attention over the two parts is joined by their log-sum-exp: softmax over both is the softmax of
-each, weighed by what it sums up to (FlashAttention, arXiv 2205.14135, section 3.1; over shared
-prefixes arXiv 2402.05099).
+The two attention results are merged by their log-sum-exp: softmax over both parts is the softmax of
+each, weighted by its sum (FlashAttention, arXiv 2205.14135, section 3.1; for shared prefixes arXiv
+2402.05099).
 
-All prefixes are one padded batch, so that a token starts as many operations whatever their number.
+All prefixes form one padded batch, so a token needs the same number of operations for any number of
+families.
 
-Shapes: P prompts, R living rows, F families, N rows of the largest, K key heads, G query heads of
+Shapes: P prompts, R active rows, F families, N rows of the largest, K key heads, G query heads of
 each, W columns of a row's own cache, S tokens of the longest prefix, M tokens of the sequence, D
 head size, H hidden size.
 """
@@ -25,17 +26,17 @@ from torch.nn import functional
 from transformers.integrations.sdpa_attention import repeat_kv
 
 from shoal_policy.model.loading import Policy
-from shoal_policy.model.packed import can_pack, laid_out_hidden, packing
+from shoal_policy.model.packed import can_pack, packing, sequence_hidden
 
 Cache = dict[int, tuple[torch.Tensor, torch.Tensor]]
 """Keys and values of each layer."""
 Span = tuple[int, int]
-"""A part of a sequence: the place of its first token, and the one after its last."""
+"""A part of a sequence: index of its first token, and the one after its last."""
 
 
 def can_share(policy: Policy, prompts: Sequence[Sequence[int]], max_new: int) -> list[int] | None:
-    """Return how many tokens each prompt shares with its family; None where that cannot be used."""
-    shared = [policy.shots.num_shared(prompt) for prompt in prompts]
+    """Return how many tokens each prompt shares with its family; None if that cannot be used."""
+    shared = [policy.few_shot.num_shared(prompt) for prompt in prompts]
     if not any(shared) or not policy.linear_head:
         return None
     longest = max(map(len, prompts)) + max_new
@@ -43,7 +44,7 @@ def can_share(policy: Policy, prompts: Sequence[Sequence[int]], max_new: int) ->
 
 
 class PrefixDecoder:
-    """One batch: `repeat` rows for each prompt. Call it without gradients."""
+    """One batch with `repeat` rows per prompt. Call it without gradients."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class PrefixDecoder:
         repeat: int,
         max_new: int,
     ) -> None:
-        """`shared` is how many tokens of each prompt are its family's."""
+        """`shared` is the number of leading tokens of each prompt that belong to its family."""
         self._policy, self._repeat = policy, repeat
         self._prompts = [tuple(prompt) for prompt in prompts]
         self._shared = list(shared)
@@ -73,44 +74,49 @@ class PrefixDecoder:
         self._padding_RW = places_W < (self._width - of_rows(rests))[:, None]
         self._last_position = policy.max_positions - 1
         self._prefixes: Cache = {}
-        self._dealt = self._deal()
+        self._by_family = self._group_by_family()
         self._own: Cache = {}
         self._column = 0
 
     def prefill(self) -> torch.Tensor:
-        """Run the prompts, what they share once; logits [R, V] of each row's first new token."""
+        """Run the prompts, shared parts once; return logits [R, V] of the first new tokens."""
         with packing(self._policy.model):
-            laid = _Laid(self._prompts, self._shared, self._policy.device)
-            hidden_MH = laid_out_hidden(self._policy.model, laid.ids, laid.positions, laid.attend)
-        spans = [laid.prefixes[one] for one in self._families]
-        self._beyond_F11S = self._lacking()
-        for layer, (keys, values) in laid.cache.items():
+            layout = _PrefillLayout(self._prompts, self._shared, self._policy.device)
+            hidden_MH = sequence_hidden(
+                self._policy.model, layout.ids, layout.positions, layout.attend
+            )
+        spans = [layout.prefixes[one] for one in self._families]
+        self._prefix_padding_F11S = self._prefix_padding()
+        for layer, (keys, values) in layout.cache.items():
             self._prefixes[layer] = (
                 self._side_by_side(keys, spans),
                 self._side_by_side(values, spans),
             )
-            self._own[layer] = self._room(keys, laid.rests), self._room(values, laid.rests)
-        logits_PV = self._policy.model.get_output_embeddings()(hidden_MH[laid.last_P])
+            self._own[layer] = (
+                self._allocate(keys, layout.rests),
+                self._allocate(values, layout.rests),
+            )
+        logits_PV = self._policy.model.get_output_embeddings()(hidden_MH[layout.last_P])
         return logits_PV.repeat_interleave(self._repeat, dim=0)
 
     def step(self, ids_R: torch.Tensor, step: int) -> torch.Tensor:
-        """Append the `step`-th new token (from 0) of each row; logits [R, V] of the next."""
+        """Append the `step`-th new token (from 0) of each row; return logits [R, V] of the next."""
         self._column = self._width + step
         model = self._policy.model
         with packing(model):
-            # A row that has ended may be past the last position before it is dropped.
+            # A finished row may be past the last position until it is dropped.
             positions_1R = (self._lengths_R + step).clamp(max=self._last_position)[None]
-            hidden_RH = laid_out_hidden(model, ids_R[None], positions_1R, self.attend)
+            hidden_RH = sequence_hidden(model, ids_R[None], positions_1R, self.attend)
         logits_RV: torch.Tensor = model.get_output_embeddings()(hidden_RH)
         return logits_RV
 
     def keep(self, rows: torch.Tensor) -> None:
-        """Drop all rows but these (indices into the living ones)."""
+        """Drop all rows except these (indices into the active ones)."""
         for layer, (keys, values) in self._own.items():
             self._own[layer] = (keys[rows], values[rows])
         self._family_R = [self._family_R[row] for row in rows.tolist()]
         self._lengths_R, self._padding_RW = self._lengths_R[rows], self._padding_RW[rows]
-        self._dealt = self._deal()
+        self._by_family = self._group_by_family()
 
     def attend(
         self,
@@ -120,7 +126,7 @@ class PrefixDecoder:
         value: torch.Tensor,
         scale: float | None,
     ) -> torch.Tensor:
-        """Each row's newest token over its prefix and its own past; see `Attend`."""
+        """Return attention of each row's newest token over prefix and own past; see `Attend`."""
         keys_RKWD, values_RKWD = self._own[layer]
         keys_RKWD[:, :, self._column] = key[0].transpose(0, 1)
         values_RKWD[:, :, self._column] = value[0].transpose(0, 1)
@@ -130,27 +136,27 @@ class PrefixDecoder:
         query_RKGD = query_RKGD * (size**-0.5 if scale is None else scale)
         scores = query_RKGD @ keys_RKWD[:, :, used].transpose(-1, -2)
         scores = scores.float().masked_fill(self._padding_RW[:, None, None, used], -torch.inf)
-        out_RKGD, sums_RKG = _weighed(scores, values_RKWD[:, :, used])
+        out_RKGD, sums_RKG = _softmax_values(scores, values_RKWD[:, :, used])
         keys_FKSD, values_FKSD = self._prefixes[layer]
-        asked_FNKGD = query_RKGD[self._dealt.rows_FN]
-        asked = asked_FNKGD.transpose(1, 2).flatten(2, 3)  # [F, K, N·G, D]
-        scores = (asked @ keys_FKSD.transpose(-1, -2)).float()
-        if self._beyond_F11S is not None:
-            scores = scores.masked_fill(self._beyond_F11S, -torch.inf)
-        found, sums = _weighed(scores, values_FKSD)
-        groups = asked_FNKGD.shape[3]
-        found_RKGD = self._dealt.back(found.unflatten(2, (-1, groups)))
-        gained_RKG = self._dealt.back(sums.unflatten(2, (-1, groups))) - sums_RKG
-        if self._dealt.lacks_R is not None:
-            gained_RKG = gained_RKG.masked_fill(self._dealt.lacks_R[:, None, None], -torch.inf)
+        query_FNKGD = query_RKGD[self._by_family.rows_FN]
+        query_FKND = query_FNKGD.transpose(1, 2).flatten(2, 3)  # [F, K, N·G, D]
+        scores = (query_FKND @ keys_FKSD.transpose(-1, -2)).float()
+        if self._prefix_padding_F11S is not None:
+            scores = scores.masked_fill(self._prefix_padding_F11S, -torch.inf)
+        found, sums = _softmax_values(scores, values_FKSD)
+        groups = query_FNKGD.shape[3]
+        found_RKGD = self._by_family.back(found.unflatten(2, (-1, groups)))
+        gained_RKG = self._by_family.back(sums.unflatten(2, (-1, groups))) - sums_RKG
+        if self._by_family.lacks_R is not None:
+            gained_RKG = gained_RKG.masked_fill(self._by_family.lacks_R[:, None, None], -torch.inf)
         share_RKG1 = torch.sigmoid(gained_RKG)[..., None].to(found.dtype)
         return torch.lerp(out_RKGD, found_RKGD, share_RKG1).flatten(1, 2)[None]
 
-    def _deal(self) -> _Dealt:
-        return _Dealt(self._family_R, len(self._families), self._policy.device)
+    def _group_by_family(self) -> _RowsByFamily:
+        return _RowsByFamily(self._family_R, len(self._families), self._policy.device)
 
-    def _lacking(self) -> torch.Tensor | None:
-        """Return the columns beyond a family's prefix; None where all are as long."""
+    def _prefix_padding(self) -> torch.Tensor | None:
+        """Return a mask of columns beyond each family's prefix; None if all are equally long."""
         lengths = list(map(len, self._families))
         if min(lengths) == max(lengths):
             return None
@@ -160,7 +166,7 @@ class PrefixDecoder:
         return (places_S >= lengths_F[:, None])[:, None, None]
 
     def _side_by_side(self, made_KMD: torch.Tensor, spans: Sequence[Span]) -> torch.Tensor:
-        """All families' keys or values, [F, K, S, D], in the computing type."""
+        """Return all families' keys or values, [F, K, S, D], in the compute dtype."""
         longest = max(end - first for first, end in spans)
         wide = [
             functional.pad(made_KMD[:, first:end], (0, 0, 0, longest - (end - first)))
@@ -168,8 +174,8 @@ class PrefixDecoder:
         ]
         return torch.stack(wide).to(self._policy.autocast_dtype or made_KMD.dtype)
 
-    def _room(self, made_KMD: torch.Tensor, spans: Sequence[Span]) -> torch.Tensor:
-        """Each row's own keys or values, right-aligned, with room for every new token."""
+    def _allocate(self, made_KMD: torch.Tensor, spans: Sequence[Span]) -> torch.Tensor:
+        """Return each row's own keys or values, right-aligned, with space for all new tokens."""
         heads, _, size = made_KMD.shape
         dtype = self._policy.autocast_dtype or made_KMD.dtype
         wide = made_KMD.new_zeros(len(spans), heads, self._columns, size, dtype=dtype)
@@ -178,8 +184,8 @@ class PrefixDecoder:
         return wide.repeat_interleave(self._repeat, dim=0)
 
 
-class _Dealt:
-    """The living rows by family, each padded to as many as the largest has."""
+class _RowsByFamily:
+    """The active rows by family, each family padded to the size of the largest."""
 
     def __init__(
         self, family_R: Sequence[int | None], num_families: int, device: torch.device
@@ -196,24 +202,26 @@ class _Dealt:
         padded = [[*rows, *[0] * (most - len(rows))] for rows in members]
         self.rows_FN = torch.tensor(padded, device=device)
         self.lacks_R: torch.Tensor | None = None
-        """The rows without a prefix; None where each has one."""
+        """The rows without a prefix; None if each has one."""
         if None in family_R:
             self.lacks_R = torch.tensor([one is None for one in family_R], device=device)
         self._places_R = torch.tensor([f * most + n for f, n in places], device=device)
 
     def back(self, found_FKN: torch.Tensor) -> torch.Tensor:
-        """Return what was computed family by family, [F, K, N, …], row by row: [R, K, …]."""
+        """Return results by family, [F, K, N, …], as results by row: [R, K, …]."""
         return found_FKN.transpose(1, 2).flatten(0, 1)[self._places_R]
 
 
-def _weighed(scores: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Values weighed by softmax of float32 scores, and the scores' log-sum-exp."""
+def _softmax_values(
+    scores: torch.Tensor, values: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return values weighted by softmax of float32 scores, and the scores' log-sum-exp."""
     sums = scores.logsumexp(-1)
     return (scores - sums[..., None]).exp().to(values.dtype) @ values, sums
 
 
-class _Laid:
-    """A layout: family by family, what its prompts share and then what each has beyond it."""
+class _PrefillLayout:
+    """Prompts as one sequence: per family its shared prefix, then the rest of each prompt."""
 
     def __init__(
         self, prompts: Sequence[tuple[int, ...]], shared: Sequence[int], device: torch.device
@@ -226,7 +234,7 @@ class _Laid:
         positions: list[int] = []
         members: dict[Any, list[int]] = {}
         for place, (prompt, size) in enumerate(zip(prompts, shared, strict=True)):
-            # One without a prefix sees nobody else's: it is a family of its own.
+            # A prompt without a prefix shares nothing: it is a family of its own.
             members.setdefault(prompt[:size] if size else place, []).append(place)
         for places in members.values():
             first, size = len(ids), shared[places[0]]
@@ -271,9 +279,9 @@ class _Laid:
 
 
 def _family_mask(num_shared: int, sizes: Sequence[int]) -> torch.Tensor | None:
-    """Return which tokens each sees: the prefix, and its own rest up to itself.
+    """Return the mask in a family: each token sees the prefix, and its own rest up to itself.
 
-    None where there is one rest alone: it sees all before it.
+    None if there is only one rest, which sees everything before it.
     """
     if len(sizes) == 1:
         return None

@@ -1,10 +1,10 @@
-"""Asks the judge every few rounds for a question, answers once, and takes in the score.
+"""Requests a question from the judge every few rounds, answers it once, and records the score.
 
-    due ─▶ wanted ─▶ question: one answer from the policy ─▶ handed over ─▶ score
+    due ─▶ requested ─▶ question: one answer from the policy ─▶ submitted ─▶ score
 
-One short request to the node a round, answered at once; a judge that is away costs nothing more.
+One short request to the node per round, answered at once; an unavailable judge costs nothing more.
 One answer at the temperature of training (pass@1, SAPO section 6); no random state of the training
-is touched, nothing is shared and nothing trained on.
+changes, and nothing is shared or trained on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shoal_ipc import messages as m
 from shoal_ipc.answers.node import WINDOW
 from shoal_policy.generation.local import NonFiniteError, generate
 from shoal_policy.model.loading import ModelError, Policy
-from shoal_policy.model.prompting import ids_of_text
+from shoal_policy.model.prompting import text_prompt_ids
 from shoal_policy.node.link import NodeLink
 from shoal_policy.rollouts import public_model_name
 from shoal_settings.schema import Settings
@@ -32,12 +32,12 @@ from shoal_wire.types import SamplingParams
 log = logging.getLogger(__name__)
 
 EVERY = 10
-"""Rounds between questions of the judge: a judge's quota is not spent on one node."""
+"""Rounds between two questions: one node must not use up a judge's quota."""
 _LAST_SECONDS = 3.0  # a judge on loopback answers within; a guess
 
 
-class JudgedPolicy:
-    """One policy before its judge."""
+class JudgeClient:
+    """The client of a judge for one policy."""
 
     def __init__(
         self,
@@ -51,15 +51,15 @@ class JudgedPolicy:
         is_game: Callable[[str], bool] = lambda _family: False,
         every: int = EVERY,
     ) -> None:
-        """`system` gives a family's own system turn, for the judge's question as for training.
-        `is_game` says of a family that its environment answers back: a judge asks once and cannot
-        play, so its question of such a family is not answered.
+        """`system` returns a family's system message, used for the judge's question as in training.
+        `is_game` returns whether a family's environment replies: a judge asks once and cannot play,
+        so such questions are not answered.
 
-        `every` is how many rounds lie between two questions of the judge.
+        `every` is the number of rounds between two questions.
         """
         self._system, self._is_game = system, is_game
         self._every = 0 if settings.judge == "none" else every
-        self._draws_externals = settings.external > 0
+        self._uses_external_groups = settings.external > 0
         self._policy = policy
         self._link = link
         self._sampling = sampling
@@ -69,7 +69,7 @@ class JudgedPolicy:
         self._scores: deque[float] = deque(maxlen=WINDOW)
 
     def after_round(self, round_number: int, policy_version: int) -> dict[str, Any] | None:
-        """Take the next step towards a score, if one is due; return a new score's figures."""
+        """Take the next step towards a score, if one is due; return a new score's metrics."""
         if not self._every:
             return None
         if round_number % self._every == 0 and self._answer is None:
@@ -81,7 +81,7 @@ class JudgedPolicy:
     def wait_for_score(
         self, round_number: int, policy_version: int, should_stop: Callable[[], bool]
     ) -> dict[str, Any] | None:
-        """After the last round: wait a few seconds for a score under way; return its figures."""
+        """Wait a few seconds after the last round for a pending score; return its metrics."""
         deadline = time.monotonic() + _LAST_SECONDS
         while (self._wanted or self._answer) and time.monotonic() < deadline and not should_stop():
             if self._wanted:
@@ -92,7 +92,7 @@ class JudgedPolicy:
         return None
 
     def _ask(self, round_number: int, policy_version: int) -> None:
-        challenge, again = self._link.ask_judge(m.JudgeAsk(), m.JudgeChallenge)
+        challenge, again = self._link.call_judge(m.JudgeAsk(), m.JudgeChallenge)
         self._wanted = again
         if challenge is not None:
             self._answer = self._answered(challenge, round_number, policy_version)
@@ -100,7 +100,7 @@ class JudgedPolicy:
     def _score(self) -> dict[str, Any] | None:
         answer = self._answer
         assert answer is not None
-        score, again = self._link.ask_judge(answer, m.JudgeScore)
+        score, again = self._link.call_judge(answer, m.JudgeScore)
         if not again:
             self._answer = None
         if score is None:
@@ -116,7 +116,7 @@ class JudgedPolicy:
     def _answered(
         self, challenge: m.JudgeChallenge, round_number: int, policy_version: int
     ) -> m.JudgeAnswer | None:
-        """Return one answer; None where the policy can give none to such a question."""
+        """Return one answer; None if the policy cannot answer such a question."""
         if self._is_game(challenge.family):
             log.info("no answer to the judge: %s is a game of several turns", challenge.family)
             return None
@@ -124,7 +124,7 @@ class JudgedPolicy:
         generator = torch.Generator()
         generator.manual_seed(int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1)
         try:
-            prompt = ids_of_text(
+            prompt = text_prompt_ids(
                 *(self._policy, challenge.family, challenge.question),
                 tagged=challenge.tagged,
                 system=self._system(challenge.family),
@@ -137,7 +137,7 @@ class JudgedPolicy:
                 generator=generator,
             )
         except (ModelError, NonFiniteError, ValueError) as error:
-            # A question may be longer than the model's positions.
+            # The question may exceed the model's positions.
             log.warning("no answer to the judge's question: %s", error)
             return None
         return m.JudgeAnswer(
@@ -147,5 +147,5 @@ class JudgedPolicy:
             round=round_number,
             policy_version=policy_version,
             model_name=public_model_name(self._policy.name),
-            uses_external_groups=self._draws_externals,
+            uses_external_groups=self._uses_external_groups,
         )

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from shoal_policy.generation import decoding
-from shoal_policy.generation.prefixes import PrefixDecoder
-from shoal_policy.model.examples import Shots, ShownExamples, common_prefix
+from shoal_policy.generation.prefix_decoder import PrefixDecoder
+from shoal_policy.model.examples import FamilyExamples, FewShotExamples, common_prefix
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import add_adapter
 from shoal_policy.model.packed import can_pack
@@ -27,16 +27,16 @@ def ids(seed: int, size: int) -> list[int]:
     return random.Random(seed).choices(range(5, tiny_models.VOCAB), k=size)
 
 
-def shots(*prefixes: list[int]) -> Shots:
-    return Shots(
+def shots(*prefixes: list[int]) -> FewShotExamples:
+    return FewShotExamples(
         {
-            str(number): ShownExamples(count=1, examples=(), prefix=tuple(prefix))
+            str(number): FamilyExamples(count=1, examples=(), prefix=tuple(prefix))
             for number, prefix in enumerate(prefixes)
         }
     )
 
 
-def case(seed: int) -> tuple[Shots, list[list[int]]]:
+def case(seed: int) -> tuple[FewShotExamples, list[list[int]]]:
     """Prompts of two families, with rests of every length, some equal, and some of no family."""
     rng = random.Random(seed)
     first, second = ids(seed, rng.randint(16, 40)), ids(seed + 1, 20)
@@ -72,7 +72,7 @@ def test_shared_beginnings_change_nothing_in_what_is_sampled(architecture: str) 
     policy = tiny_models.policy(architecture)
     for seed in range(8):
         shown, prompts = case(seed)
-        sharing = replace(policy, shots=shown)
+        sharing = replace(policy, few_shot=shown)
         assert isinstance(decoding.make_decoder(sharing, prompts, 3, 9), PrefixDecoder)
         assert_same(sampled(sharing, prompts, seed), sampled(policy, prompts, seed))
 
@@ -80,7 +80,7 @@ def test_shared_beginnings_change_nothing_in_what_is_sampled(architecture: str) 
 def test_a_beginning_is_computed_once_for_all_its_prompts() -> None:
     policy = tiny_models.policy()
     first, second = ids(1, 30), ids(2, 24)
-    sharing = replace(policy, shots=shots(first, second))
+    sharing = replace(policy, few_shot=shots(first, second))
     prompts = [[*first, 7], [*second, 8, 9], [*first, 10, 11]]
     assert can_pack(policy.model, policy.device, 50)  # looks at the model once
     with tokens_read(policy.model) as seen:
@@ -89,12 +89,12 @@ def test_a_beginning_is_computed_once_for_all_its_prompts() -> None:
 
 
 @pytest.mark.parametrize("lora", [False, True])
-def test_other_weights_compute_it_anew(lora: bool) -> None:
+def test_new_weights_recompute_the_prefix(lora: bool) -> None:
     policy = tiny_models.policy()
     if lora:
         policy = add_adapter(policy, 2, seed=1)
     shown, prompts = case(3)
-    sharing = replace(policy, shots=shown)
+    sharing = replace(policy, few_shot=shown)
     sampled(sharing, prompts, 1)
     optimizer = make_optimizer(policy, lr=0.1)
     for _ in range(2):  # of an adapter, the first step moves one of two matrices
@@ -108,10 +108,10 @@ def test_other_weights_compute_it_anew(lora: bool) -> None:
         assert_same(sampled(sharing, prompts, 3), sampled(policy, prompts, 3))
 
 
-def test_a_model_that_cannot_do_so_is_asked_as_ever() -> None:
+def test_a_model_without_packing_uses_the_plain_decoder() -> None:
     policy = replace(tiny_models.policy(), logit_form=None)
     shown, prompts = case(4)
-    made = decoding.make_decoder(replace(policy, shots=shown), prompts, 2, 9)
+    made = decoding.make_decoder(replace(policy, few_shot=shown), prompts, 2, 9)
     assert not isinstance(made, PrefixDecoder)
 
 
