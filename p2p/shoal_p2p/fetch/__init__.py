@@ -1,1 +1,1 @@
-"""Batches asked for by id: what gossip did not bring is pulled here, and given to others."""
+"""Batches by request: pulls those that gossip did not deliver, and serves them to peers."""

@@ -1,14 +1,14 @@
-"""Fills the buffer from peers: at the start, in a new shard, after a split, and now and then.
+"""Fills the buffer from peers: at the start, in a new shard, after a partition, and periodically.
 
-A round asks a few peers what they received recently and fetches what is not here. One listing holds
-at most `max_batches`. After an absence, further listings continue below it until all that is due
-was listed, or the buffer would be full of what was missed. A swarm of joiners spreads out: each
-waits a random moment, asks random peers, and takes what their quotas allow. No publisher's quota
-stands against it: after a while away that is long used up. The rounds after the first also find
-what no gap shows: a publisher's last batch. Who is newly connected is asked first, and who is back
-is asked about all the time it was away: after a split those who stayed know nothing new. In a swarm
-that is shuffled somebody new is always there and seldom has any news: so rounds for their sake that
-bring nothing come out of a small stock.
+A round asks a few peers which batches they received recently, and fetches the missing ones. One
+listing holds at most `max_batches`. After an absence, further listings continue below it until all
+due batches were listed, or the buffer would be full of missed groups. Load is spread: each node
+waits a random time, asks random peers, and respects their quotas. Publisher quotas do not apply,
+since during an absence they are long used up. Later rounds also find what no gap reveals: a
+publisher's last batch. Newly connected peers are asked first, and returning peers about the whole
+time of their absence: after a partition the remaining peers know nothing new. In a swarm that is
+shuffled there is always a new peer and it seldom has anything new, so rounds for new peers that
+bring nothing are limited by a small budget.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferSpace:
-    """The buffer's capacity for groups of other peers."""
+    """The buffer's capacity for external groups."""
 
     groups_since: Callable[[float], int]
-    """Groups that fit if those received before a time (Trio's clock) make room for them."""
+    """Groups that fit if those received before a time (Trio's clock) are replaced."""
     groups_per_publisher: int
 
 
@@ -53,7 +53,7 @@ class _Scope:
     window_s: int
     max_groups: int
     lists_all: bool
-    """Ask for further listings even where one holds nothing that is missing here."""
+    """True to request further listings even if one has nothing missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,14 +61,14 @@ class BackfillSettings:
     """Intervals, peers and amounts of backfill."""
 
     first_jitter_seconds: float = 1.0
-    """Longest random wait of a node that found a peer, or another shard, in seconds."""
+    """Maximum random wait after a new peer or a new shard, in seconds."""
     again_seconds: float = 5.0
     """Shortest time between rounds, however often peers come and go, in seconds."""
     idle_rounds: int = 8
-    """Rounds for the sake of who is new that brought nothing, before the next has to wait; one more
-    is allowed every `every_seconds`."""
+    """Rounds for new peers that may bring nothing before the next has to wait; one more is allowed
+    every `every_seconds`."""
     every_seconds: float = 60.0
-    """Time between rounds when nothing happens, half of it more or less, in seconds."""
+    """Time between periodic rounds, plus or minus half of it, in seconds."""
     first_peers: int = 3
     later_peers: int = 1
     max_batches: int = 256
@@ -78,9 +78,9 @@ class BackfillSettings:
     max_listings: int = 32
     """Listings of one peer in a round: as much as a peer remembers (`BatchIndex`)."""
     least_groups: int = 128
-    """Fetched in a round even where the buffer is full: what was missed is newer than that."""
+    """Fetched in a round even if the buffer is full, since missed batches are newer."""
     tick_seconds: float = 0.5
-    """Pause before the peers that came or went are looked at, all together."""
+    """Pause to collect connects and disconnects before they are handled together."""
 
 
 class Backfill:
@@ -95,7 +95,7 @@ class Backfill:
         space: BufferSpace,
         settings: BackfillSettings | None = None,
     ) -> None:
-        """`shards` are those listened to, `space` is the buffer's."""
+        """`shards` are the subscribed ones, `space` is the buffer's."""
         self._manifest, self._host, self._asker = means.manifest, means.host, means.asker
         self._stats, self._rng = means.stats, means.rng
         self._fetch = fetch
@@ -106,14 +106,14 @@ class Backfill:
         """Start of the last round after which nothing listed was missing, of the shards below."""
         self._heard_shards: frozenset[int] = frozenset()
         self._fresh: dict[PeerId, float] = {}
-        """Peers that came and were not asked since, and when each came."""
+        """New peers that were not asked yet, and the time of their connection."""
         self._left_at: BoundedDict[PeerId, float] = BoundedDict()
         """Time when each peer that is no longer connected was last seen."""
         self._early = TokenBucket(
             Rate(burst=self._settings.idle_rounds, per_second=1 / self._settings.every_seconds),
             trio.current_time(),
         )
-        """Rounds before their time that may bring nothing."""
+        """Budget of early rounds that bring nothing."""
         self._changed = trio.Event()
         self._host.add_peer_callbacks(connected=self._note_peer, disconnected=self._note_peer)
 
@@ -121,7 +121,7 @@ class Backfill:
         self._changed.set()
 
     def note_shards(self) -> None:
-        """Other shards are listened to than before."""
+        """Record that the subscribed shards changed."""
         self._changed.set()
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -151,7 +151,7 @@ class Backfill:
             await self._wait(due - trio.current_time() if can_ask else math.inf)
 
     def _pause_s(self, now: float, *, is_paced: bool) -> float:
-        """Return how long to wait for a round for the sake of who, or what shard, is new."""
+        """Return the wait before a round for a new peer or shard, in seconds."""
         jitter = self._rng.uniform(0, self._settings.first_jitter_seconds)
         return max(jitter, self._early.wait_s(1, now) if is_paced else 0.0)
 
@@ -159,7 +159,7 @@ class Backfill:
         """Return when the next round is due, and when it may be at the earliest."""
         settings, now = self._settings, trio.current_time()
         if num_new is None:
-            # Nobody there who could answer: whoever comes next is asked at once.
+            # No peer can answer now: the next one is asked at once.
             return now + settings.again_seconds, now
         if is_early and not num_new:
             self._early.take(1, now)
@@ -167,7 +167,7 @@ class Backfill:
         return now + pause, now + settings.again_seconds
 
     async def _wait(self, seconds: float) -> None:
-        """Wait so long, or until something has changed and a moment more."""
+        """Wait for a time, or until shortly after a change."""
         with trio.move_on_after(max(0.0, seconds)):
             await self._changed.wait()
             await trio.sleep(self._settings.tick_seconds)
@@ -183,14 +183,14 @@ class Backfill:
     async def _round(self) -> int | None:
         """Ask some peers; return how many batches they listed that are worth fetching.
 
-        None if nobody answered.
+        None if no peer answered.
         """
         started_at, shards = trio.current_time(), self._shards()
         full = not shards <= self._heard_shards
         num_peers = self._settings.first_peers if full else self._settings.later_peers
         usable = [p for p in sorted(self._host.connected_peers()) if self._asker.is_usable(p)]
         self._rng.shuffle(usable)
-        # Recent arrivals first: after a split they come from the other side.
+        # New peers first: after a partition they are from the other half.
         lately = started_at - self._settings.every_seconds
         came = self._fresh
         usable.sort(key=lambda peer_id: (peer_id not in came, came.get(peer_id, 0.0) < lately))
@@ -211,7 +211,7 @@ class Backfill:
         if not answered:
             return None
         self._stats.backfill_rounds += 1
-        if not num_missed:  # else a node that was behind would never ask about that time again
+        if not num_missed:  # otherwise a node that was behind would never ask about that time again
             self._heard_at = started_at
         self._heard_shards = shards
         if full:
@@ -219,14 +219,14 @@ class Backfill:
         return num_new
 
     async def _fill_from(self, peer_id: PeerId, shards: list[int], scope: _Scope) -> list[BatchRef]:
-        """Ask one peer, and fetch; return those of the batches that it listed that were wanted."""
+        """Ask one peer, and fetch from it; return the missing batches that it listed."""
         chosen: list[BatchRef] = []
         failure = None
         try:
             await self._list_missing(peer_id, shards, scope, chosen)
         except NoAnswerError as error:
             failure = error
-        # The oldest first: of a publisher the ledger forgets the lowest numbers.
+        # Oldest first, since the ledger drops a publisher's lowest numbers.
         await self._fetch.fetch_listed(peer_id, chosen[::-1], Source.BACKFILL)
         if failure is not None:
             raise failure
@@ -239,7 +239,7 @@ class Backfill:
         the other.
 
         Raises:
-            NoAnswerError: a listing did not come; `chosen` holds what those before it named.
+            NoAnswerError: a listing failed; `chosen` has the batches of the earlier ones.
         """
         settings = self._settings
         query = RecentQuery(
@@ -265,13 +265,13 @@ class Backfill:
             query = replace(query, before=refs[-1].batch_id)
 
     def _scope(self, peer_id: PeerId, *, full: bool, is_back: bool) -> _Scope:
-        """Return what to ask for: all at first, later what came since the last answer, and a while.
+        """Return what to request: at first everything, later what is newer than the last answer.
 
-        A peer that was away is asked about that time too. What was missed is newer than what the
-        buffer held before, and may displace it; what another shard published is not.
+        Some overlap is included, and the time of a peer's absence. Missed batches are newer than
+        the buffer's groups and may displace them; batches of a new shard may not.
         """
         limit, now = self._manifest.rules.max_age_seconds, trio.current_time()
-        # A minute again: who answered last time may have been the one who missed something.
+        # A minute of overlap: the last peer that answered may have missed something itself.
         since = min(self._heard_at, self._left_at.get(peer_id, math.inf))
         was_away = not self._heard_shards if full else is_back
         left_at = self._left_at.get(peer_id, self._heard_at)
@@ -307,7 +307,7 @@ class _Space:
         self._taken: Counter[PeerId] = Counter()
 
     def take(self, ref: BatchRef) -> bool:
-        """Reserve space for a batch; return whether any was left, of its publisher's too."""
+        """Reserve space for a batch; return whether there was any, also for its publisher."""
         if self.left <= 0 or self._taken[ref.publisher] >= self._max_per_publisher:
             return False
         self.left = max(0, self.left - ref.num_groups)

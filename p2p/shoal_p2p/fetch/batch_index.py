@@ -1,7 +1,7 @@
 """Batches this node can serve: an index in memory over envelopes on disk. Pure.
 
-Only batches of the present swarm that were valid here stand on the shelf. The oldest leave it
-first; what the disk no longer has is taken off when somebody asks for it.
+Only valid batches of the current swarm are listed. The oldest are dropped first; a batch that is no
+longer on disk is removed at the first request for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_BATCHES = 2 * MANY
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShelvedBatch:
-    """One batch on the shelf."""
+    """One servable batch."""
 
     ref: BatchRef
     shards: tuple[int, ...]
@@ -32,7 +32,7 @@ class ShelvedBatch:
 
 
 class BatchIndex:
-    """Batches by id, in the order in which they came."""
+    """Batches by id, in order of arrival."""
 
     def __init__(self, manifest: Manifest, *, max_batches: int = MAX_BATCHES) -> None:
         self._manifest = manifest
@@ -43,7 +43,7 @@ class BatchIndex:
         return len(self._held)
 
     def on_event(self, event: Event) -> None:
-        """Put what is on disk on the shelf, and take what was withdrawn off it."""
+        """Add stored batches, and remove withdrawn ones."""
         match event:
             case BatchKept():
                 self.put(event.signed, received_ms=event.received_ms)
@@ -51,7 +51,7 @@ class BatchIndex:
                 self.remove(event.batch_id)
 
     def put(self, signed: SignedBatch, *, received_ms: int) -> None:
-        """Put a valid batch, which is on disk, on the shelf."""
+        """Add a valid batch that is on disk."""
         if signed.batch_id in self._held:
             return
         ref = BatchRef(
@@ -73,7 +73,7 @@ class BatchIndex:
             self._unlist(oldest[1].ref)
 
     def remove(self, batch_id: BatchId) -> None:
-        """Take a batch off the shelf."""
+        """Remove a batch."""
         held = self._held.pop(batch_id, None)
         if held is not None:
             self._unlist(held.ref)
@@ -85,7 +85,7 @@ class BatchIndex:
             del self._by_publisher[ref.publisher]
 
     def get(self, batch_id: BatchId) -> ShelvedBatch | None:
-        """Return a batch that is on the shelf."""
+        """Return a servable batch, or None."""
         return self._held.get(batch_id)
 
     def recent(

@@ -1,4 +1,4 @@
-"""Fetches batches that gossip did not bring, and hands them to the intake.
+"""Fetches batches that gossip did not deliver, and passes them to the intake.
 
     announcement ─▶ queue ─▶ pull in chunks ─┐
     listing of a peer ─┬─ big ones ─▶ queue  ├─▶ intake (as if gossiped) ─▶ buffer
@@ -39,7 +39,7 @@ _PASSING = frozenset({Reason.BUSY, Reason.WORKER_UNAVAILABLE, Reason.OVER_QUOTA}
 """Reasons that may not hold the next time."""
 
 Take = Callable[[bytes, PullJob, PeerId], Awaitable[Verdict]]
-"""``await take(envelope, job, provider)``: the intake's judgement."""
+"""``await take(envelope, job, provider)`` returns the intake's verdict."""
 
 
 class BatchFetch:
@@ -141,7 +141,7 @@ class BatchFetch:
         self._stats.announced_abandoned += 1
         log.info("an announced batch of %s could not be had", job.publisher)
         if job.publisher in error.denied:
-            # It announced what it does not have. Silence could be the network's fault.
+            # It announced a batch that it does not have. No response could be the network's fault.
             self._report(job.publisher, job.publisher, verdict(Reason.UNFETCHABLE))
 
     def _candidates(self, job: PullJob) -> list[PeerId]:
@@ -179,7 +179,7 @@ class BatchFetch:
             self._wanted.refuse(job)
         announced = job.source is Source.PULL
         if judged.reason is Reason.SIGNER_NOT_SENDER:
-            # Whoever said that this digest is that publisher's batch was wrong.
+            # The claim that this digest is that publisher's batch was false.
             if announced:
                 wrong = verdict(Reason.BAD_ANNOUNCEMENT)
                 self._report(job.publisher, job.publisher, wrong)

@@ -1,7 +1,7 @@
-"""One question to one peer over `/shoal/rollouts/1`, and what a bad answer costs it.
+"""Client of `/shoal/rollouts/1`: sends one request to one peer, and charges invalid responses.
 
-Whoever answers with something that the contract does not allow loses standing; whoever is slow,
-busy or gone is only passed over for a while.
+A peer whose response violates the protocol loses reputation. A peer that is slow, busy or
+disconnected is only skipped for a while.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _under(quota: Rate) -> Rate:
 
 
 class NoAnswerError(Exception):
-    """A peer gave nothing usable; `cause` is a short word for the counters."""
+    """A peer gave no usable response; `cause` is a short word for the counters."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(cause)
@@ -81,12 +81,12 @@ class RolloutClient:
         self._bytes: KeyedBuckets[PeerId] = KeyedBuckets(_under(served.bytes_per_peer))
 
     def is_usable(self, peer_id: PeerId) -> bool:
-        """Return whether it makes sense to ask this peer now."""
+        """Return whether a request to this peer is worthwhile now."""
         now = trio.current_time()
         return self._shunned.get(peer_id, now) <= now and self.busy_s(peer_id) <= 0
 
     def busy_s(self, peer_id: PeerId) -> float:
-        """Return for how many seconds more this peer wants to be left in peace."""
+        """Return the seconds until this peer accepts requests again."""
         now = trio.current_time()
         return max(self._busy.get(peer_id, now) - now, self._pace_s(peer_id, now))
 
@@ -135,7 +135,7 @@ class RolloutClient:
             raise self._failed(Reason.MALFORMED_ANSWER) from None
         if isinstance(answer, Refusal):
             if answer.reason is BatchRefusalReason.BUSY:
-                # A peer that asks again sooner is taken for a flood.
+                # An earlier retry counts as a flood.
                 seconds = max(POLL_S, answer.retry_after_ms / 1000)
                 self._busy[peer_id] = trio.current_time() + seconds
             raise self._failed(answer.reason.value)
@@ -145,7 +145,7 @@ class RolloutClient:
         return answer
 
     def offend(self, peer_id: PeerId, reason: Reason) -> None:
-        """Note that a peer answered with something that no honest software sends."""
+        """Charge a response that no honest software sends."""
         self._report(peer_id, peer_id, verdict(reason))
         self._shun(peer_id, _SHUN_SECONDS[RequestFailure.OVERSIZE])
 

@@ -1,4 +1,4 @@
-"""Parts that every fetcher shares."""
+"""Dependencies shared by all fetchers."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ class FetchContext:
     ledger: PublisherLedger
     stats: FetchStats
     report: Report
-    """``report(forwarder, author, verdict)``: who answers for what was fetched."""
+    """``report(forwarder, author, verdict)`` charges the peers responsible for a fetched batch."""
     wall_ms: Callable[[], int]
     rng: random.Random

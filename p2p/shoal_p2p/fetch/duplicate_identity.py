@@ -1,14 +1,14 @@
-"""Notices that somebody else signs with this node's key.
+"""Detects that another node signs with this node's key.
 
-Two nodes with a copy of one key file never hear each other: gossip does not return a message to its
-author, and that is what both look like. But whoever has heard both has batches of this node's name
-that it never made. The first question is for all of them, which finds an older twin, or what was
-published before a database was lost. Each one is for what is about the own last number and above,
-which finds a newer twin, because numbers start from the clock, and a copy of the whole folder,
-which goes on from the same number: peers keep the two batches of one number for their signer.
+Two nodes with copies of one key file never receive each other's messages, since gossip does not
+return a message to its author. But their peers have batches of this identity that this node never
+published. The first request is for all batches, which finds an older duplicate, or batches
+published before a database was lost. Later requests start near the own last number. They find a
+newer duplicate, whose numbers start from the clock, and a copy of the whole folder, which continues
+from the same number: peers store the two batches of one number as evidence against their signer.
 
-Peers have one connection to an identity, so that two nodes take it from each other in turn. They
-ban a signer of several such pairs, and then answer neither node. So this node asks each peer as
+Peers have one connection per identity, so two nodes take it from each other in turn. Peers ban a
+signer of several such pairs, and then answer neither node. Therefore this node asks each peer as
 soon as it is connected, and one every five seconds while it publishes.
 """
 
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 class DuplicateIdentityCheck:
-    """Asks peers what they have under this node's name."""
+    """Requests batches of this node's own identity from peers."""
 
     def __init__(self, *, host: Host, asker: RolloutClient, own: Store, rng: random.Random) -> None:
         self._host = host
@@ -60,7 +60,7 @@ class DuplicateIdentityCheck:
         self._latest, self._latest_at = 0, -math.inf
         """The latest own number, and the time when it was seen first."""
         self.found = False
-        """True once a twin signs with this node's key, or its database was lost. Logged once."""
+        """True once a duplicate, or the loss of the database, was detected. Logged once."""
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Ask each new peer, and while this node publishes any peer, until one batch is found."""
@@ -119,7 +119,7 @@ class DuplicateIdentityCheck:
         self._asked = True
 
     async def _strange(self, listing: Listing) -> BatchRef | None:
-        """Return a listed batch that this node has not made, small enough to be looked at."""
+        """Return a small listed batch that this node has not published, or None."""
         for ref in listing.batches[:FEW]:
             if ref.num_bytes <= WHOLE_MESSAGE_BYTES and not await self._own.is_own(ref.batch_id):
                 return ref

@@ -1,5 +1,5 @@
-"""Asks for what the mesh has dropped: numbers of a publisher that later ones name as their own
-predecessors and that never came (see `gaps`)."""
+"""Requests batches that the mesh dropped: sequence numbers that later batches name as predecessors
+and that never arrived (see `gaps`)."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
 _MAX_ASKED = 3
-"""Peers asked in one try, the publisher among them; one less for who is not proven."""
+"""Peers asked in one try, including the publisher; one less for an unproven publisher."""
 _MAX_AT_ONCE = 4
 _MAX_STRANGERS_AT_ONCE = _MAX_AT_ONCE // 2
 _JITTER_SECONDS = 0.5
 
 
 class GapDetector:
-    """Notes which numbers of whom are missing, from what comes in."""
+    """Detects missing sequence numbers from accepted batches."""
 
     def __init__(
         self,
@@ -56,10 +56,10 @@ class GapDetector:
         self._opened = trio.Event()
 
     def on_accepted(self, told: BatchAccepted) -> None:
-        """Learn of a valid batch: it may be one that was missed, or show one."""
+        """Handle a valid batch: it may fill a gap, or reveal one."""
         if (gap := self.gaps.close(told.publisher, told.sequence)) is not None and gap.tries:
             self._stats.gaps_filled += 1
-            self.rights.mended(gap, trio.current_time())
+            self.rights.refund_all(gap, trio.current_time())
         previous = told.previous_sequence
         if not previous or self._ledger.knows(told.publisher, previous):
             return
@@ -69,7 +69,7 @@ class GapDetector:
         if not self.rights.has(told.publisher, told.delivered_by, trio.current_time()):
             self._stats.gaps_abandoned += 1
             return
-        # Everybody who missed it would ask at the same moment.
+        # Jitter: all nodes that missed it would request it at the same moment.
         now = trio.current_time() + self._rng.uniform(0, _JITTER_SECONDS)
         dropped = self.gaps.open(
             told.publisher,
@@ -85,7 +85,7 @@ class GapDetector:
     def take_back(self, gap: Gap) -> None:
         """Note that nobody has answered: the latest try costs nothing."""
         if self.gaps.is_open(gap):
-            self.rights.take_back(gap, trio.current_time())
+            self.rights.refund(gap, trio.current_time())
             gap.tries = max(1, gap.tries - 1)
 
     async def until_due(self) -> None:
@@ -113,11 +113,11 @@ class GapRepair:
         self._watch = watch
         self._is_wanted = is_wanted
         self._asking: Counter[bool] = Counter()
-        """Tries under way, for the proven and for strangers."""
+        """Running tries, for proven and for unproven publishers."""
         self._freed = trio.Event()
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Ask for what is missing until cancelled."""
+        """Request missing batches until cancelled."""
         async with trio.open_nursery() as nursery:
             task_status.started()
             while True:
@@ -140,7 +140,7 @@ class GapRepair:
         whom = self._whom_to_ask(gap)
         if not whom:
             gaps.put_off(gap, now)
-        elif not self._watch.rights.pay(gap, now):
+        elif not self._watch.rights.try_charge(gap, now):
             gaps.close(gap.publisher, gap.sequence)
             self._stats.gaps_abandoned += 1
         else:
@@ -162,7 +162,7 @@ class GapRepair:
             self._freed.set()
             self._freed = trio.Event()
         if all(answer is None for answer in answers):
-            # While a swarm is behind nobody has time to answer: the number may exist all the same.
+            # While a swarm is behind peers are too busy to answer, so the number may still exist.
             self._watch.take_back(gap)
         unwanted = not self._is_wanted(gap.publisher)
         if self._watch.gaps.end_try(gap, at_once=unwanted):

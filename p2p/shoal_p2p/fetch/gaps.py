@@ -1,8 +1,8 @@
-"""Missing numbers of publishers: noticed, waited for, asked for, mended or given up. Pure.
+"""Missing sequence numbers of publishers: detected, awaited, requested, filled or abandoned. Pure.
 
-Every batch names the number before it. Who does not know that one, but knows a lower one of the
-same publisher, has missed it: the mesh repairs nothing. What came before the first batch ever
-heard of a publisher is no gap; the recent part of it is backfilled.
+Every batch names its publisher's previous number. A node that does not know that number, but a
+lower one of the same publisher, has missed a batch; the mesh repairs nothing. Batches before the
+first one received from a publisher are no gaps; the recent ones are backfilled.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class GapLimits:
     """Bounds on the gaps that are remembered, and the times at which one is requested."""
 
     grace_seconds: float = 1.5
-    """Messages overtake each other; a big batch is pulled while the next one is gossiped."""
+    """Messages may arrive out of order, and a large batch is pulled while the next is gossiped."""
     retry_seconds: float = 2.0
     """Pause before the second try, in seconds; doubles with each."""
     max_tries: int = 5
@@ -37,7 +37,7 @@ class Gap:
     named_by: PeerId | None = None
     """The connection that brought the batch which names it."""
     proven: bool = False
-    """True if a gap of its publisher has been filled lately."""
+    """True if a gap of its publisher was filled recently."""
     due: float
     tries: int = 0
 
@@ -117,12 +117,12 @@ class GapTracker:
         return min((gap.due for gaps in self._gaps.values() for gap in gaps.values()), default=None)
 
     def start_try(self, gap: Gap, now: float) -> None:
-        """Note that a gap is asked for: it is due again later, unless it is mended."""
+        """Record a try: the gap is due again later, unless it is filled."""
         gap.tries += 1
         gap.due = now + self._limits.retry_seconds * 2.0 ** (gap.tries - 1)
 
     def put_off(self, gap: Gap, now: float) -> None:
-        """Note that nobody could be asked now: no try, and due again."""
+        """Postpone a gap because no peer can be asked now; this is not counted as a try."""
         gap.due = now + self._limits.retry_seconds
 
     def is_open(self, gap: Gap) -> bool:

@@ -26,7 +26,7 @@ from shoal_wire.verdict import Reason
 
 
 class PendingFetches(Announcements):
-    """The account of batches that gossip did not bring. It asks nobody itself."""
+    """Tracks batches that gossip did not deliver. It sends no requests itself."""
 
     pulls = True
     """The intake's question: what is announced here is fetched."""
@@ -81,8 +81,8 @@ class PendingFetches(Announcements):
         return reason
 
     def lane(self, teller: PeerId, *, signed_by: PeerId | None = None) -> Lane:
-        """Return the lane of what `teller` claims: that of who signed it, where it is connected,
-        for anybody may have been quicker to bring it."""
+        """Return the share key of a claim by `teller`: the signer's own network if it is
+        connected, because any peer may have forwarded the claim faster."""
         own = self._network_of(signed_by) if signed_by else ""
         return (own, PUBLISHED) if own else (self._network_of(teller), FORWARDED)
 
@@ -98,7 +98,7 @@ class PendingFetches(Announcements):
             return False
         number = ref.publisher, ref.sequence, ref.batch_id
         reason = check_number(self._ledger, *number, ref.num_groups, source, trio.current_time())
-        # A listing is not signed: it accuses nobody, and what it shows would prove itself.
+        # A listing is not signed, so it charges no publisher; the batch itself would be proof.
         return reason in (None, Reason.EQUIVOCATION)
 
     def enqueue(self, job: PullJob) -> Reason | None:
@@ -111,7 +111,7 @@ class PendingFetches(Announcements):
         return reason
 
     def finish(self, job: PullJob) -> None:
-        """A running job has ended, with or without the batch."""
+        """Record that a running job ended, with or without the batch."""
         self.queue.finish(job)
         self._changed.set()
 

@@ -1,10 +1,10 @@
-"""One batch by its digest, in chunks, from whoever has it.
+"""Pulls one batch by its digest, in chunks, from the peers that have it.
 
     candidate ─▶ chunk ─▶ chunk ─▶ … ─▶ digest ─▶ the envelope
         │ stalls, refuses, errs: the next candidate goes on where this one stopped
 
-Chunks of several peers that do not add up say nothing about which of them was wrong, so then the
-batch is pulled anew, all of it from one peer at a time, and that one answers for it.
+If chunks of several peers do not match the digest, it is unknown which of them was wrong. Then the
+batch is pulled again, completely from one peer at a time, which is responsible for it.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class PullLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulled:
-    """An envelope whose bytes have the digest that was asked for."""
+    """An envelope with the requested digest."""
 
     envelope: bytes
     provider: PeerId
-    """The peer that gave the last piece."""
+    """The peer that sent the last chunk."""
 
 
 class UnavailableError(Exception):
-    """Nobody gave the batch in time."""
+    """No peer sent the batch in time."""
 
     def __init__(self, batch_id: BatchId, denied: frozenset[PeerId]) -> None:
         super().__init__(batch_id.hex()[:12])
@@ -86,7 +86,7 @@ class BatchPull:
         """Return the envelope of `num_bytes` bytes whose digest is `batch_id`.
 
         Raises:
-            UnavailableError: nobody gave it within the limits.
+            UnavailableError: no peer sent it within the limits.
         """
         progress = _Progress(batch_id, num_bytes)
         with trio.move_on_after(self._limits.total_seconds):
@@ -110,7 +110,7 @@ class BatchPull:
             if len(progress.data) > had:
                 idle = waited = 0
                 continue
-            # A clear no from everybody will hardly become a yes.
+            # A definite no from every peer will hardly change.
             sure = progress.denied >= set(candidates())
             idle += 0 if progress.waiting else 1 + sure
             waited += 1
@@ -119,7 +119,7 @@ class BatchPull:
         return None
 
     async def _from(self, peer_id: PeerId, progress: _Progress) -> Pulled | None:
-        """Take from one peer all that it gives."""
+        """Pull as many chunks as one peer sends."""
         if progress.alone:
             progress.restart()
         try:

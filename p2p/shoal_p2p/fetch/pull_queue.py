@@ -1,9 +1,9 @@
-"""The queue of big batches that wait to be pulled: bounds and shares only. Pure.
+"""The queue of large batches to pull: bounds and fair shares only. Pure.
 
-A publisher may announce thousands of huge batches, and nobody can tell beforehand which of them
-exist: so waiting ones are few, each publisher's fewer, and bytes are rationed before they flow.
-Names cost nothing, so both are shared by the network that a claim came by, and by name last: room
-in the queue by `HierarchicalQuota`, turns by `FairQueue`.  A claim that proves empty costs turns.
+A publisher may announce thousands of huge batches, and a node cannot know which of them exist.
+Therefore few may wait, fewer of each publisher, and bytes are rationed before they are requested.
+Identities are free, so both are shared by the claim's network before its identity: space in the
+queue by `HierarchicalQuota`, and turns by `FairQueue`. A false claim costs turns.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
 
 _IN_VAIN = 16.0
-"""Turns that a batch which could not be had costs: more than may run at once, so whoever claims in
-vain comes after all who have not."""
+"""Turns charged for a batch that could not be pulled: more than may run at once, so false claimants
+come after all others."""
 
 Claim = tuple[BatchId, PeerId, int, int, int]
-"""Id, publisher, number and size of a batch, as somebody states them."""
+"""Id, publisher, number and size of a batch, as claimed by a peer."""
 Account = tuple[PeerId, PeerId]
 """Claimant and publisher: claims by others take nothing of a publisher's own share."""
 Lane = tuple[str, str]
-"""The network and side that a claim came by: signed where it is the publisher's own."""
+"""The network and origin of a claim: published if it is the publisher's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class QueueLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullJob:
-    """A batch to be pulled, as somebody claims it to be: only its bytes will tell."""
+    """A batch to pull, as claimed by a peer; only its bytes can confirm the claim."""
 
     batch_id: BatchId
     publisher: PeerId
@@ -62,7 +62,7 @@ class PullJob:
     num_groups: int
     source: Source
     hints: tuple[PeerId, ...]
-    """Peers that said they have it or told of it, the most likely first."""
+    """Peers that claim to have it, the most likely first."""
     expires_ms: int
     """Wall clock after which it is of no use."""
     lane: Lane = ("", FORWARDED)
@@ -80,7 +80,7 @@ class PullJob:
 
     @property
     def share_key(self) -> ShareKey:
-        """The parties that its place and its turn count for."""
+        """The share key of its queue entry and its turns."""
         return (*self.lane, *self.account)
 
 
@@ -139,7 +139,7 @@ class PullQueue:
     def add(self, job: PullJob, now: float) -> None:
         """Add a job that `refuse` has let through, and take its bytes off its account's quota.
 
-        In a full queue it takes the place of the last one of whoever has more waiting.
+        In a full queue it displaces the last job of a share key with more waiting jobs.
         """
         if len(self._places) >= self._limits.max_jobs:
             displaced = self._displaced_by(job)
@@ -153,7 +153,7 @@ class PullQueue:
         self._bytes.get(job.account, now).take(job.num_bytes, now)
 
     def _displaced_by(self, job: PullJob) -> PullJob | None:
-        """Return the last waiting job of whoever has more than `job` would; never its own.
+        """Return the last waiting job of a share key with more than `job` would have.
 
         More, not as many: else fresh names, whose claims are forwarded once they are taken up,
         would be taken up without end, each in the place of the one before.
@@ -166,9 +166,9 @@ class PullQueue:
         self._all_bytes.take(num_bytes, now)
 
     def note(self, job: PullJob, *, was_had: bool) -> None:
-        """Note whether a batch could be had: whoever claims in vain comes last.
+        """Record whether a batch could be pulled; false claimants come last.
 
-        What a network passes on takes nothing of what its peers sign.
+        Forwarded claims of a network do not affect its published ones.
         """
         share_keys = self._vain.pop(job.lane, [])
         if was_had:
@@ -211,7 +211,7 @@ class PullQueue:
         return job
 
     def finish(self, job: PullJob) -> None:
-        """Forget a job, whatever became of it."""
+        """Remove a job, whatever its result."""
         self._room.remove(self._places.pop(job.claim))
         if self._running.pop(job.claim, None) is None:
             self._turns.discard(job.share_key, job)

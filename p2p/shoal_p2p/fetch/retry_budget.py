@@ -1,12 +1,12 @@
 """Decides which missing sequence numbers to request, and charges each request. Pure.
 
-Naming a sequence number costs a peer nothing, while requesting it costs us and our neighbours.  So
-each request is charged to the publisher's budget and to that of the connection by which the naming
-batch came.  A filled gap refunds its requests.  A peer that names numbers which never existed soon
-has no budget left, whatever its names; honest gaps, which get filled, cost nothing.
+Naming a sequence number costs a peer nothing, but requesting it costs this node and its neighbours.
+Each request is therefore charged to the publisher's budget and to that of the connection that
+delivered the naming batch. A filled gap refunds its requests. A peer that names numbers which never
+existed soon has no budget left, whatever its identities; honest gaps get filled and cost nothing.
 
-A publisher is *proven* if one of its gaps was filled lately.  All strangers of a connection share
-one budget, so that they cannot use up that of its proven publishers.
+A publisher is *proven* if one of its gaps was filled recently. All unproven publishers of a
+connection share one budget, so that they cannot exhaust that of its proven publishers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RetryBudget:
         self._proven: BoundedDict[PeerId, None] = BoundedDict()
 
     def is_proven(self, publisher: PeerId) -> bool:
-        """Return whether a gap of this publisher has been filled lately."""
+        """Return whether a gap of this publisher was filled recently."""
         return publisher in self._proven
 
     def _left(
@@ -59,20 +59,20 @@ class RetryBudget:
         of, by = self._left(gap.publisher, gap.named_by, now)
         return not gap.proven, -round(by.available(now)), -round(of.available(now))
 
-    def pay(self, gap: Gap, now: float) -> bool:
-        """Pay for one try; False if there is nothing left."""
+    def try_charge(self, gap: Gap, now: float) -> bool:
+        """Charge one try; False if no budget is left."""
         is_left = self.has(gap.publisher, gap.named_by, now)
         for left in self._left(gap.publisher, gap.named_by, now) if is_left else ():
             left.take(1, now)
         return is_left
 
-    def take_back(self, gap: Gap, now: float) -> None:
-        """Pay back a try that nobody has answered."""
+    def refund(self, gap: Gap, now: float) -> None:
+        """Refund one try that no peer answered."""
         for left in self._left(gap.publisher, gap.named_by, now):
             left.take(-1, now)
 
-    def mended(self, gap: Gap, now: float) -> None:
-        """Pay back what a gap that was one has cost."""
+    def refund_all(self, gap: Gap, now: float) -> None:
+        """Refund all tries of a filled gap."""
         for left in self._left(gap.publisher, gap.named_by, now):
             left.take(-gap.tries, now)
         self._proven.put(gap.publisher, None)

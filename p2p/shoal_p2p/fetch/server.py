@@ -2,9 +2,9 @@
 
     request ─▶ quotas ─▶ decode ─▶ shelf (memory) ─▶ store (disk) ─▶ answer
 
-An asker over its quota is told when to come again; one whose request does not parse is reset and
-loses standing. Bytes are counted by name and by network, so that however many names and networks
-ask for all they can get, another network finds its share (`AdaptiveRateLimit`). How many requests
+A client over its quota is told when to retry; one whose request does not parse is reset and loses
+reputation. Bytes are counted by identity and by network, so that however many of them request all
+they can get, another network gets its share (`AdaptiveRateLimit`). How many requests
 are served at once, and how long a slow reader may take, are bounds of the request server
 (`SERVE_LIMITS`).
 """
@@ -70,7 +70,7 @@ class ServeLimits:
     requests_per_peer: Rate = field(default=Rate(burst=64, per_second=16))
     bytes_per_peer: Rate = field(default=Rate(burst=16 << 20, per_second=4 << 20))
     refusals_per_peer: Rate = field(default=Rate(burst=32, per_second=1))
-    """Requests put off before more of them count as a flood."""
+    """Postponed requests after which more of them count as a flood."""
     bytes_of_all: Rate = field(default=Rate(burst=64 << 20, per_second=16 << 20))
     """Rate for all networks: of n that ask for all they can get each has 1/(n + 1), whatever its
     names. So one alone has twice a peer's (docs/threats.md, Quotas), and beside two a peer has all
@@ -141,7 +141,7 @@ class RolloutServer:
         return encoded
 
     def _put_off(self, peer_id: PeerId, wait_s: float, now: float) -> bytes:
-        """Say when to come again; who has often not waited until then is flooding."""
+        """Answer with a retry time. A client that often does not wait for it is flooding."""
         self._stats.refused["over_quota"] += 1
         if not self._patience.get(peer_id, now).try_take(1, now):
             self._report(peer_id, peer_id, verdict(Reason.BAD_REQUEST))
@@ -255,7 +255,7 @@ class RolloutServer:
             self._note_given(query.batch_id)
 
     async def given(self, batch_id: BatchId) -> None:
-        """Wait until somebody has been sent the last piece of a batch."""
+        """Wait until a peer was sent the last piece of a batch."""
         while batch_id not in self._given:
             self._gave = trio.Event()
             await self._gave.wait()

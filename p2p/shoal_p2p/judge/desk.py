@@ -1,4 +1,4 @@
-"""Open challenges, and the peers that may have another. Pure: the caller brings the time.
+"""Open challenges and their quotas. Pure: the caller passes the time.
 
 ask ─▶ open (one a peer; asked again, the same one) ─▶ taken by its answer
                  └─ time over: LATE, then forgotten
@@ -21,10 +21,10 @@ class DeskLimits:
     """Bounds on what one peer, and all together, may take."""
 
     answer_seconds: float = 600.0
-    """A big model on a processor takes minutes."""
+    """A large model on a CPU takes minutes."""
     max_open: int = MANY
     requests_per_peer: Rate = field(default=Rate(burst=64, per_second=8))
-    """Requests of any kind from one peer; beyond it they are not even read."""
+    """Requests of any kind from one peer; above it they are not read."""
     asks_per_peer: Rate = field(default=Rate(burst=8, per_second=0.5))
     asks_of_all: Rate = field(default=Rate(burst=64, per_second=16))
     queries_of_all: Rate = field(default=Rate(burst=256, per_second=32))
@@ -46,7 +46,7 @@ class OpenChallenge:
 
 
 class JudgeDesk:
-    """The open challenges and the quotas; bounded whatever peers do."""
+    """The open challenges and the quotas, within fixed bounds."""
 
     def __init__(self, limits: DeskLimits, *, now: float) -> None:
         self.limits = limits
@@ -62,7 +62,7 @@ class JudgeDesk:
         return len(self._open)
 
     def open_for(self, peer_id: PeerId, now: float) -> OpenChallenge | None:
-        """Return the challenge that `peer_id` has open, if its time is not over."""
+        """Return the open challenge of `peer_id`, None if there is none or it expired."""
         challenge = self._open.get(peer_id)
         return challenge if challenge is not None and now < challenge.expires_at else None
 
@@ -89,7 +89,7 @@ class JudgeDesk:
     def take(
         self, peer_id: PeerId, challenge_id: bytes, now: float
     ) -> OpenChallenge | JudgeRefusalReason:
-        """Take the challenge that `peer_id` answers off the desk: it is answered once."""
+        """Remove and return the challenge that `peer_id` answers; it can be answered once."""
         challenge = self._open.get(peer_id)
         if challenge is None or challenge.challenge_id != challenge_id:
             return JudgeRefusalReason.UNKNOWN_CHALLENGE
@@ -97,7 +97,7 @@ class JudgeDesk:
         return challenge if now < challenge.expires_at else JudgeRefusalReason.LATE
 
     def _forget(self, now: float) -> None:
-        """Drop what is over for as long as it was open: until then its answer is called late."""
+        """Drop challenges that expired long ago: for as long as they were open, answers are LATE."""
         while self._open:
             oldest = next(iter(self._open.values()))
             full = len(self._open) >= self.limits.max_open

@@ -1,4 +1,4 @@
-"""Serves a judge's requests: draws a question, scores the one answer, keeps the record.
+"""Serves a judge's requests: samples a question, scores the one answer, stores the record.
 
 Text from the network is scored in the sandboxed task worker and is looked at nowhere else.
 """
@@ -99,7 +99,9 @@ class Judge:
     async def answer(self, peer_id: PeerId, raw: bytes) -> bytes:
         """Answer one request. Raises RemoteError, which resets the stream: not of the contract."""
         if (wait := self.desk.wait_to_request(peer_id, trio.current_time())) > 0:
-            reply: JudgeReply = _busy(wait)  # a flood of nonsense costs as little as any other
+            reply: JudgeReply = _busy(
+                wait
+            )  # before decoding, so that a flood of invalid requests is cheap
         else:
             reply = await self._read_and_reply(peer_id, raw)
         if isinstance(reply, JudgeRefusal):
@@ -113,7 +115,7 @@ class Judge:
             log.debug("%s: %s", peer_id, error)
             return JudgeRefusal(reason=JudgeRefusalReason.BAD_ANSWER)
         except (TaskError, JudgeStoreError) as error:
-            # Ours, not the peer's: it may try again.
+            # This judge's failure, not the peer's: it may try again.
             log.warning("a request of %s waits: %s", peer_id, error)
             return _busy(RETRY_S)
 
@@ -183,7 +185,7 @@ class Judge:
                 self._keep, challenge, answer, result.reward, limiter=self._disk
             )
         except (TaskError, JudgeStoreError):
-            self.desk.put(challenge)  # no fault of the answer: it may come again
+            self.desk.put(challenge)  # not the answer's fault: it may be sent again
             raise
         self.judged += 1
         return SealedRecord(envelope=envelope)

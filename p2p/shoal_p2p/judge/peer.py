@@ -32,7 +32,7 @@ class SittingJudge:
         self, peer: PeerNode, manifest: Manifest, *, limits: DeskLimits | None = None
     ) -> None:
         """Raises JudgeStoreError: the records cannot be opened."""
-        # It subscribes to nothing, so no batch comes.
+        # It subscribes to nothing, so no batch arrives.
         self.member = SwarmNode(peer, manifest, Receivers())
         self._store = JudgeStore(peer.data_dir / JUDGE_FILE, judge=peer.peer_id)
         self.judge = Judge(
@@ -45,7 +45,7 @@ class SittingJudge:
         )
 
     async def start(self, nursery: trio.Nursery) -> None:
-        """Join the swarm, and answer who asks."""
+        """Join the swarm, and serve requests."""
         await self.member.start(nursery)
         self.member.host.set_request_handler(
             JUDGE_PROTOCOL,
@@ -80,7 +80,7 @@ class JudgePeer(PeerRunner[SittingJudge]):
     ) -> None:
         """`life` are `PeerRunner`'s other arguments but for the role."""
         super().__init__(
-            # It hears no gossip: the task worker is for answers alone.
+            # It receives no gossip, so the task worker only scores answers.
             settings=settings.model_copy(update={"subscribe_shards": "0"}),
             role=partial(SittingJudge, limits=limits),
             **life,

@@ -32,7 +32,7 @@ class JudgeStoreError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeStoreLimits:
-    """Bounds on what is kept; beyond them the oldest goes."""
+    """Bounds of the store; above them the oldest rows are deleted."""
 
     max_records: int = 200_000
     """About 100 MB."""
@@ -74,7 +74,7 @@ class JudgeStore:
 
     @property
     def num_records(self) -> int:
-        """Records made so far, those that have gone included."""
+        """Records made so far, including deleted ones."""
         with _one_line(self._path):
             (value,) = self._db.execute(
                 "SELECT value FROM meta WHERE key = 'next_number'"
@@ -82,7 +82,7 @@ class JudgeStore:
         return int(value) - 1
 
     def note_challenge(self, peer: PeerId, *, now_ms: int) -> int:
-        """Count a challenge given to `peer`, durably; return how many that makes."""
+        """Count a challenge for `peer`, durably; return its total."""
         with _one_line(self._path), self._db:
             self._db.execute("BEGIN IMMEDIATE")
             (count,) = self._db.execute(
@@ -112,7 +112,7 @@ class JudgeStore:
         return envelope
 
     def records(self, *, after: int, limit: int, peer: PeerId | None = None) -> list[bytes]:
-        """Return envelopes above a number, of one peer or of all, the lowest number first."""
+        """Return envelopes above a number, of one peer or of all, in order of number."""
         with _one_line(self._path):
             if peer is None:
                 rows = self._db.execute(

@@ -1,1 +1,1 @@
-"""The node's groups: the outbox of its own, the pool of everybody's, and their account."""
+"""The node's groups: the outbox of its own, the pool of all, and their statistics."""

@@ -1,4 +1,4 @@
-"""Contributions of each peer to this node, and what its trainer took of them. Pure."""
+"""Contributions of each peer, and how much of them the trainer used. Pure."""
 
 from __future__ import annotations
 

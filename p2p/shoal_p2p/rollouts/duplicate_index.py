@@ -1,9 +1,10 @@
-"""Other batches that brought a resident group, to replace it if it leaves. No I/O of its own.
+"""Remembers other batches with a buffered group, to replace it if it is removed. No I/O.
 
     group is here already ─▶ note ─▶ it has left ─▶ take: the batch to read from disk again
 
-Whoever is first with somebody's content under its own key is credited with it, and can make it
-leave: by a second batch under the same number, or by displacing it. Then the next one's is taken.
+The first publisher of a content is credited with it, even if it copied it, and can remove it again:
+with a second batch under the same number, or by displacing it. Then the next publisher's copy is
+used.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from shoal_p2p.store.types import Deliverer
 from shoal_wire.types import BatchId, GroupId, PeerId
 
 MAX_COPIES = 8
-"""Batches remembered for a group, one of each publisher."""
+"""Batches remembered for a group, one per publisher."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class Copy:
     """Seconds, on the buffer's clock."""
     deliverer: Deliverer | None
     source: str
-    """The network by which it came, and whether that signed it or passed it on."""
+    """The network that delivered it, and whether it was published or forwarded there."""
 
 
 class DuplicateIndex:
@@ -53,7 +54,7 @@ class DuplicateIndex:
             copies.remove([one for one in copies if one.source == most][-1])
 
     def take(self, group_id: GroupId) -> Copy | None:
-        """Return the batch to take a group from, the first that came; it is forgotten."""
+        """Remove and return the earliest batch with a group."""
         copies = self._of.get(group_id)
         if not copies:
             return None

@@ -1,4 +1,4 @@
-"""The groups of a batch, each with where it came from. Pure."""
+"""The groups of a batch, each with its provenance. Pure."""
 
 from __future__ import annotations
 

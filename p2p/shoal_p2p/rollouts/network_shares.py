@@ -3,9 +3,9 @@
     a group is leased ─▶ note: its publisher, and that one's network
     a round's outcomes ─▶ learnt: the group's signal, in that network's minute
 
-Names are free and right answers cost nothing, so a node may be learning from one machine and not
-see it by its publishers: `one_network` says so. All publishers that this node has never been
-connected to count as one network.
+Identities are free and right answers cost nothing, so most of a node's signal may come from one
+machine under many publishers: `one_network` reports that. All publishers to which this node was
+never connected count as one network.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ MAX_TOLD_APART: Final = 256
 """The most publishers, families, networks, and publishers behind each, that are told apart: those
 learnt from last."""
 _TOO_MUCH: Final = 1.0 / 3.0
-"""The share of others' signal above which a network is told of."""
+"""Share of the external signal above which a network is reported."""
 _SEVERAL, _OVER_EVEN = 3, 2.0
-"""Least networks, and factor over an even share, for a report. At 1.5 honest swarms of three on one
-machine were told of: who is the first to pass something on is chance."""
+"""Minimum networks, and factor over an even share, for a report. At 1.5 honest swarms of three on
+one machine were reported: which peer forwards first is chance."""
 _MANY_NAMES: Final = 8
-"""Publishers of one network that are told of whatever others there are."""
+"""Publishers of one network above which it is reported, whatever the number of networks."""
 _MUCH_UNMET: Final = 0.1
-"""The share of others' signal above which many publishers never met are told of: 15 % is
-the most that the trainer lets them have."""
+"""Share of the external signal above which many never-connected publishers are reported: 15 % is
+the most that the trainer gives them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -71,7 +71,7 @@ class NetworkShare:
     peer_id: PeerId | None
     """One of its publishers."""
     is_met: bool
-    """False for the publishers that this node has never been connected to."""
+    """False for publishers to which this node was never connected."""
     share: float
     """Its part of others' signal, 0 to 1."""
     names: int
@@ -99,7 +99,7 @@ class NetworkShares:
         self._networks: BoundedDict[str, _Origin] = BoundedDict(MAX_TOLD_APART)
 
     def note(self, entry: BufferEntry) -> None:
-        """Remember whose a group is that a trainer has been given."""
+        """Record the publisher of a leased group."""
         self._leased[entry.group.group_id] = (entry.network, entry.group.publisher)
 
     def learnt(self, one: GroupOutcome, now_ms: int) -> None:
@@ -113,7 +113,7 @@ class NetworkShares:
         origin.publisher = publisher
 
     def one_network(self, now_ms: int) -> str:
-        """Say that a network gives more than others beside it should; empty where none does."""
+        """Return a report if one network gives too much of the signal; otherwise an empty text."""
         found = [one for one in self.networks(now_ms) if one.is_too_much]
         if not found:
             return ""
@@ -127,7 +127,7 @@ class NetworkShares:
         )
 
     def networks(self, now_ms: int) -> list[NetworkShare]:
-        """Return what each gave in the last hour, the one that gave most first."""
+        """Return each network's signal in the last hour, largest first."""
         first = now_ms // MINUTE_MS - WINDOW_MINUTES + 1
         gave = {name: one.signal_since(first) for name, one in self._networks.items()}
         gave = {name: signal for name, signal in gave.items() if signal > 0.0}

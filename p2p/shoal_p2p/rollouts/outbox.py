@@ -2,15 +2,15 @@
 
     publish ─▶ sequence, seal, store (durable) ─▶ acknowledge ─▶ [wait for a peer] ─▶ gossip ─▶ sent
 
-They go out at a pace under the quota that peers allow a publisher, so an honest node is never over
-it. A trainer that makes more than that is told to wait before its batch has a number: a number that
-never went out is a gap, which every neighbour would ask for. While nobody is there to hear, the
-oldest are given up. While the swarm is behind, a node sends less (`restraint`), and its trainer
-waits likewise.
+Batches are sent at a rate below the quota that peers allow a publisher, so an honest node never
+exceeds it. A faster trainer has to wait before its batch gets a number: a number that is never sent
+is a gap, which every neighbour would request. While no peer is connected, the oldest batches are
+dropped. While the swarm is behind, a node sends less (`publish_backoff`), and its trainer waits
+too.
 
-A batch too big to be gossiped whole is announced by its digest; peers pull it (`fetch.server`).
-Batches go out in order. One that nobody was there to hear waits; after a restart the unsent ones
-go out again as the same bytes under the same sequence number, so receivers see a duplicate.
+A batch that is too large for gossip is announced by its digest; peers pull it (`fetch.server`).
+Batches are sent in order, and wait while no peer is subscribed. After a restart the unsent ones are
+sent as the same bytes under the same sequence number, so receivers see a duplicate.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_UNSENT = 512
-"""Batches that wait for a peer; beyond it the oldest is given up and counted."""
+"""Batches that wait for a peer; above it the oldest is dropped and counted."""
 
 MAX_PACED_GROUPS = 128
 """Groups that wait for their turn while peers are there: two seconds of the pace. What a trainer
@@ -61,28 +61,28 @@ they may send had a p99 of 17.7 s with known questions and 22 s with new ones, a
 own outboxes; with 128 it was 3.0 and 4.1 s, and none was lost."""
 
 _PACE_SHARE, _BURST_SHARE = 0.9, 0.5
-"""Shares of a quota: peers count from another moment than we do."""
+"""Shares of a quota: peers start counting at other times than this node."""
 ANNOUNCED_PER_SECOND = Rate(burst=16, per_second=2)
 ANNOUNCED_BYTES_PER_SECOND = Rate(burst=16 << 20, per_second=900_000)
 """Announcements, under what peers pull of one publisher (`QueueLimits`)."""
 
 
 class OversizeBatchError(Exception):
-    """A batch that the swarm's rules do not let through; the text is one line."""
+    """A batch that the swarm's rules would reject; the text is one line."""
 
 
 class OutboxFullError(Exception):
-    """More waits than peers take for now; the text is one line."""
+    """Too many batches wait to be sent; the text is one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """A batch of this node's that is on disk."""
+    """An own batch that is on disk."""
 
     sequence: int
     batch_id: BatchId
     signed: SignedBatch | None
-    """The sealed batch; None for a resend of one that was accepted before."""
+    """The sealed batch; None for a resend of an accepted one."""
 
     @property
     def is_new(self) -> bool:
@@ -92,7 +92,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Waiting:
-    """A batch on disk that has not gone out."""
+    """A batch on disk that was not sent."""
 
     sequence: int
     created_ms: int
@@ -135,32 +135,32 @@ class Outbox:
         self._unsent: deque[_Waiting] = deque()
         self._pace = new_pace(trio.current_time())
         self._heard = False
-        """True if a peer was there for the last batch that was to go out."""
+        """True if a peer was subscribed when the last batch was sent."""
         self._announced = TokenBucket(ANNOUNCED_PER_SECOND, -math.inf)
         self._announced_bytes = TokenBucket(ANNOUNCED_BYTES_PER_SECOND, -math.inf)
         self._wake = trio.Event()
         self._progress = trio.Event()
         self.num_batches_sent = 0
         self.num_batches_announced = 0
-        """Sent batches that were too big to be gossiped whole."""
+        """Sent batches that were too large for gossip."""
         self.announced: deque[BatchId] = deque(maxlen=int(ANNOUNCED_PER_SECOND.burst))
         """The latest of them."""
         self.num_batches_expired = 0
         self.num_batches_put_off = 0
-        """Times that the trainer was told to wait, since it makes more than peers take."""
+        """Times that the trainer had to wait, since it is faster than the quota."""
 
     @property
     def late_s(self) -> float:
-        """Seconds by which the swarm is behind, while own batches wait for it; else 0."""
+        """Seconds by which the swarm is behind, while own batches wait for it; otherwise 0."""
         return self._restraint.late_s if self._restraint.is_slowed else 0.0
 
     @property
     def num_unsent(self) -> int:
-        """Batches that wait to go out."""
+        """Batches that wait to be sent."""
         return len(self._unsent)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Send batches until cancelled, first those that an earlier run left."""
+        """Send batches until cancelled, first those that an earlier run left unsent."""
         await self._take_up()
         task_status.started()
         while True:
@@ -177,7 +177,7 @@ class Outbox:
             await self._progress.wait()
 
     async def accept(self, request: m.Publish, *, max_groups: int | None = None) -> Accepted:
-        """Seal and store a batch; on return it is on disk and will go out.
+        """Seal and store a batch; on return it is on disk and will be sent.
 
         `max_groups` may wait with it, where peers are there to take them.
 
@@ -231,7 +231,7 @@ class Outbox:
         )
 
     async def _take_up(self) -> None:
-        """Queue what an earlier run left; batches of a swarm that was left are given up."""
+        """Queue the batches that an earlier run left unsent; those of another swarm are dropped."""
         for own in await self._store.unsent():
             signed = self._reopen(own)
             if signed is not None:
@@ -305,10 +305,10 @@ class Outbox:
         )
 
     def _check_unpacks(self, num_bytes: int, num_groups: int, num_completions: int) -> None:
-        """Refuse what `decode_batch` would at peers, of what this node's own socket let through."""
+        """Refuse a batch from the socket that `decode_batch` would refuse at peers."""
         max_bytes = self._manifest.rules.max_batch_bytes
         if num_bytes > max_bytes:
-            # Unpacked: repetitive text is short on the wire and long after it.
+            # Decompressed: repetitive text is short on the wire only.
             fault = f"it has over {max_bytes} bytes, unpacked"
         elif num_groups > MAX_GROUPS_PER_BATCH:
             fault = f"it has over {MAX_GROUPS_PER_BATCH} groups"
@@ -324,7 +324,7 @@ class Outbox:
         self._restraint.note(self._late_s(self._restraint.judged_since), now)
         await trio.sleep(max(wait_s_of(pace, own.num_groups, now), self._restraint.wait_s(now)))
         if not self._unsent or self._unsent[0] is not own:
-            return  # given up meanwhile, by `_bound`
+            return  # dropped in the meantime, by `_bound`
         if self._wall_ms() - own.created_ms > self._manifest.rules.max_age_seconds * 1000:
             self.num_batches_expired += 1
         elif own.announces is not None and (wait_s := self._announcing_wait_s(own)) > 0:
@@ -344,9 +344,9 @@ class Outbox:
             self._heard = False
             await trio.sleep(RETRY_S)
             return
-        # Noted before it leaves the queue: who waits for an empty one may end the node at once.
+        # Recorded before it leaves the queue: a caller of `drained` may stop the node at once.
         await self._done_with(own.sequence)
-        # It may have been given up meanwhile, by `_bound`.
+        # It may have been dropped in the meantime, by `_bound`.
         if self._unsent and self._unsent[0] is own:
             self._unsent.popleft()
         self._progress.set()
@@ -365,12 +365,12 @@ class Outbox:
         try:
             await self._store.mark_sent(sequence)
         except StoreError as error:
-            # After a restart it goes out once more, as a duplicate.
+            # After a restart it is sent once more, as a duplicate.
             log.log(error.log_level, "batch %d is not noted as sent: %s", sequence, error)
 
 
 def wait_s_of(pace: TokenBucket, num_groups: int, now: float) -> float:
-    """Return the seconds until a batch may go out.
+    """Return the seconds until a batch may be sent.
 
     The measure holds what is left of it or it waits: so at any peer half a quota is left, which is
     what a restart may begin with. A batch larger than the measure takes all of both.

@@ -1,7 +1,7 @@
-"""Buffer and store together: what is in memory, what is on disk, and their agreement.
+"""Keeps buffer (memory) and store (disk) consistent.
 
-The buffer decides; the store remembers. A group is consumed on disk before it is consumed in
-memory, so no crash can bring back one whose effect is in a checkpoint.
+The buffer decides what is kept, and the store persists it. A group is consumed on disk before it is
+consumed in memory, so after a crash no group returns whose effect is in a checkpoint.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ WRITTEN_BYTES = WHOLE_MESSAGE_BYTES
 is larger, can be pulled from here without delay."""
 _SWEEP_SECONDS = 5.0
 _SERVED_MS = int(1000 * LATELY_S)
-"""Time that a batch no longer needed here stays on disk for peers that missed it."""
+"""Time for which a batch stays on disk for peers that missed it, after this node needs it."""
 
 
 def steps_of(groups: Sequence[RolloutGroup]) -> Iterator[list[RolloutGroup]]:
-    """Split groups, in their order, into those that are put into the buffer at once."""
+    """Split groups, in order, into chunks that are inserted into the buffer at once."""
     step: list[RolloutGroup] = []
     left = COMPLETIONS_A_STEP
     for group in groups:
@@ -79,11 +79,11 @@ def steps_of(groups: Sequence[RolloutGroup]) -> Iterator[list[RolloutGroup]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSettings:
-    """Bounds on others' groups, and the way they are drawn."""
+    """Bounds on external groups, and how they are sampled."""
 
     max_age_seconds: float
     max_store_bytes: int
-    """Bound on others' batches on disk, in bytes of their envelopes."""
+    """Bound on external batches on disk, in bytes of their envelopes."""
     publisher_sampling: str = "weighted"
     """The setting `publisher_sampling`."""
 
@@ -118,7 +118,7 @@ class RolloutPool:
         self._reopener = Reopener(store.in_thread, max_bytes=manifest.rules.max_batch_bytes)
         self._copies = DuplicateIndex(2 * buffer.max_groups)
         self.restored = trio.Event()
-        """Set once what is on disk is in the buffer and known to the ledger."""
+        """Set once buffer and ledger are restored from disk."""
         self._unwritten: list[tuple[SignedBatch, Deliverer | None, int]] = []
         """Batches in the buffer that are not on disk yet, who brought each, and when, in
         milliseconds of the wall clock."""
@@ -136,7 +136,7 @@ class RolloutPool:
         return self._buffer
 
     async def restore(self, ledger: PublisherLedger) -> None:
-        """Fill buffer and ledger from disk; `restored` is set when that is done."""
+        """Restore buffer and ledger from disk; sets `restored` at the end."""
         await Restoring(
             store=self._store,
             buffer=self._buffer,
@@ -149,7 +149,7 @@ class RolloutPool:
         self.restored.set()
 
     async def _take_back(self, signed: SignedBatch, stored: StoredBatch) -> None:
-        """Take in a batch from disk, as old as it is and from whom it came."""
+        """Insert a batch from disk with its original age and deliverer."""
         age = max(0.0, (self._store.wall_ms() - stored.received_ms) / 1000)
         received_at, own = trio.current_time() - age, signed.publisher == self._me
         groups = signed.batch.groups
@@ -157,7 +157,7 @@ class RolloutPool:
             self._tell(BatchKept(signed=signed, received_ms=stored.received_ms, own=own))
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Write what is kept, and sweep out what has aged, until cancelled."""
+        """Write batches to disk and drop expired groups, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write_for_ever)
             task_status.started()
@@ -215,7 +215,7 @@ class RolloutPool:
         *,
         own: bool = False,
     ) -> bool:
-        """Offer groups of a batch to the buffer, some at a time; False if it was withdrawn."""
+        """Insert groups of a batch in chunks; False if it was withdrawn in the meantime."""
         share = len(signed.envelope) // max(1, len(signed.batch.groups))
         for step in steps_of(groups):
             await self._let_others_in(step)
@@ -245,7 +245,7 @@ class RolloutPool:
             self._turn_groups, self._turn_completions = len(step), num_completions
 
     async def write_all(self) -> None:
-        """Write what is kept and not on disk yet, in one transaction; tell who keeps some of it."""
+        """Write all pending batches in one transaction, and notify the event handlers."""
         kept = [one for one in self._unwritten if one[0].batch_id not in self._withdrawn]
         self._unwritten, self._unwritten_bytes = [], 0
         if not kept:
@@ -264,14 +264,14 @@ class RolloutPool:
                 self._tell(BatchKept(signed=signed, received_ms=received_ms, own=False))
 
     def keep_own(self, signed: SignedBatch) -> None:
-        """Take in an own batch that is already on disk."""
+        """Record an own batch that is already on disk."""
         now = trio.current_time()
         self._take_in(published_groups(signed), len(signed.envelope), now, own=True)
         self._tell(BatchKept(signed=signed, received_ms=self._store.wall_ms(), own=True))
         self.groups_published += len(signed.batch.groups)
 
     def lease(self, holder: str, count: int, *, lease_seconds: float) -> list[BufferEntry]:
-        """Lease up to `count` groups of others."""
+        """Lease up to `count` external groups."""
         if not count:
             return []
         return self._buffer.lease(
@@ -289,7 +289,7 @@ class RolloutPool:
         return book is None or book.sampling.has_signal(publisher, trio.current_time())
 
     def _weight_of(self, publisher: PeerId, source: str = "") -> float:
-        """Return the factor on a publisher's chance of being drawn, 0 to 1."""
+        """Return the factor on a publisher's sampling probability, 0 to 1."""
         if self._reputation is None:
             return 1.0
         if self._settings.publisher_sampling == "uniform":
@@ -309,7 +309,7 @@ class RolloutPool:
         )
 
     def verified(self, group_id: GroupId, rewards: Sequence[float]) -> None:
-        """Take in the trainer's rewards of a group that is here: its publisher's standing."""
+        """Record the trainer's rewards for a group, for its publisher's weight."""
         theirs = self._buffer.get(group_id)
         entry = theirs or self._buffer.get_own(group_id)
         if entry is None or self._reputation is None:
@@ -340,7 +340,7 @@ class RolloutPool:
         return len(consumed) + len(released)
 
     async def withdraw(self, pair: Equivocation, second: bytes) -> None:
-        """Take back the first of two batches signed under one number; keep both as evidence."""
+        """Withdraw the first of two batches signed under one number; store both as evidence."""
         self._withdrawn[pair.first] = None
         self._discard(pair.publisher, pair.first)
         self._tell(BatchWithdrawn(batch_id=pair.first))
@@ -354,15 +354,15 @@ class RolloutPool:
             log.log(error.log_level, "evidence not kept: %s", error)
 
     def _discard(self, publisher: PeerId, batch_id: BatchId) -> None:
-        """Take what is here of a batch out of the buffer; copies of it stay, which are others'."""
+        """Remove a batch's groups from the buffer; other publishers' copies remain."""
         entries = [
             one.group for one in self._buffer.external_groups() if one.group.batch_id == batch_id
         ]
         self._buffer.discard([group.group_id for group in entries], publisher)
 
     async def _replace_what_left(self) -> None:
-        """Take groups that left by their publisher's doing from others' batches with the same."""
-        for _ in range(MAX_COPIES):  # the first may be of somebody who has signed twice, too
+        """Replace groups removed by their publisher with copies in other publishers' batches."""
+        for _ in range(MAX_COPIES):  # the first copy's publisher may have equivocated, too
             missing = await self._missing()
             if missing:
                 await self.write_all()  # copies are read from disk
@@ -370,7 +370,7 @@ class RolloutPool:
                 await self._take_from(copy, frozenset(ids))
 
     async def _missing(self) -> dict[Copy, list[GroupId]]:
-        """Return which groups have left, by where each is to be had."""
+        """Return the removed groups, by the batch that has a copy."""
         missing: dict[Copy, list[GroupId]] = {}
         for number, group_id in enumerate(self._copies):
             if number % GROUPS_A_STEP == 0:
@@ -384,7 +384,7 @@ class RolloutPool:
         return missing
 
     async def _take_from(self, copy: Copy, ids: Collection[GroupId]) -> None:
-        """Put some groups of a batch on disk into the buffer, as they were when it came."""
+        """Insert some groups of a batch on disk, with their original age and origin."""
         if copy.batch_id in self._withdrawn:
             self._buffer.refuse(ids, copy.publisher)
             return
@@ -412,7 +412,7 @@ class RolloutPool:
         own: bool,
         deliverer: Deliverer | None = None,
     ) -> None:
-        """Offer the groups of an envelope of `num_bytes` to the buffer; tell which are new."""
+        """Insert the groups of an envelope of `num_bytes`; return the new ones."""
         now = trio.current_time()
         share = num_bytes // max(1, len(groups))
         offer = self._buffer.record_own if own else self._buffer.insert
@@ -445,7 +445,7 @@ class RolloutPool:
         return entry.group.publisher != group.publisher
 
     def _note_copies(self, entries: Sequence[BufferEntry]) -> None:
-        """Remember where groups of one batch, which others had brought before, are to be found."""
+        """Record a batch whose groups were delivered by other publishers before."""
         for entry in entries:
             copy = Copy(
                 batch_id=entry.group.batch_id,
@@ -461,11 +461,11 @@ class RolloutPool:
             try:
                 keeper.on_event(event)
             except Exception:
-                # A fault in one place must not cost the others their batch.
+                # An error in one handler must not affect the others.
                 log.exception("%s did not take %s", type(keeper).__name__, type(event).__name__)
 
     def _of_use(self) -> set[BatchId]:
-        """Return the batches of which a group is here, or may be yet, or is shown as an own one."""
+        """Return the batches with a buffered group, a possible replacement, or an own group."""
         shown = (*self._buffer.external_groups(), *self._buffer.own_groups())
         return {entry.group.batch_id for entry in shown} | self._copies.batch_ids()
 

@@ -1,10 +1,10 @@
 """Spaces a node's own batches further apart while messages arrive late. Pure.
 
-    late ─▶ twice as far apart, once in the time in which that shows
-    in time again ─▶ closer together, little by little, until nothing holds them back
+    late ─▶ double the gap, at most once in the time until that takes effect
+    in time again ─▶ reduce the gap gradually, to none
 
-Every publisher sees the same lateness and slows down in proportion to what it sends, so a swarm
-that makes twice what it can carry comes to rest at what it carries.
+Every publisher measures the same lag and slows down in proportion to its rate, so a swarm that
+produces twice its capacity settles at its capacity.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ LATE_S = 1.0
 heartbeat and a second, move no median. With 2 s, 32 nodes at twice what their cores carry had a
 p99 of 17 s, with 1.5 s 12 s, with 1 s 7 s (`benchmarks.delivery`, beside other work)."""
 EASED_S = LATE_S / 2
-"""Lateness below which batches go out faster again, in seconds."""
+"""Lag below which batches are sent faster again, in seconds."""
 MOST_GAP_S = 30.0
-"""Longest pause between two batches: whoever makes messages late on purpose gets no more. After so
-long without a message the swarm is not late, it sends little."""
+"""Maximum gap between two batches, which bounds the effect of deliberate delays. A swarm without a
+message for this long is not late, but sends little."""
 MOST_WAIT_S = 5.0
-"""Longest pause for a batch that is accepted: the others wait with the trainer."""
+"""Maximum wait of an accepted batch; further batches wait in the trainer."""
 _FIRST_GAP_S = EASED_S
 _EASE_S = 10.0
 """Time in which the gap falls to 1/e."""
@@ -36,17 +36,17 @@ class PublishBackoff:
     """The gap between own batches. Call `note` before `wait_s`."""
 
     def __init__(self, rng: random.Random) -> None:
-        """`rng` keeps publishers from sending all at once, again and again, who slowed together."""
+        """`rng` adds jitter, so that publishers that slowed down together do not send together."""
         self._rng = rng
         self._stretch = 1.0
-        """Length of the present gap, relative to what all should keep on average."""
+        """Length of the current gap, relative to the common mean."""
         self._gap_s = 0.0
         self._latest_s = 0.0
         """Time between the latest two own batches."""
         self._sent_at = -math.inf
         self._noted_at = -math.inf
         self.judged_since = -math.inf
-        """Messages sent before this do not show yet how the latest gap does."""
+        """Messages sent before this time do not reflect the latest gap."""
         self.late_s = 0.0
         """Lateness of the latest note, in seconds."""
 
@@ -68,7 +68,7 @@ class PublishBackoff:
         if late_s >= LATE_S:
             gap_s = 2 * max(self._gap_s, self._latest_s, _FIRST_GAP_S / 2)
             self._gap_s = min(gap_s, MOST_GAP_S)
-            # What is sent until the backlog of now is gone tells nothing of the new pace.
+            # Messages sent until the current backlog is gone do not reflect the new gap.
             self.judged_since = now + min(late_s, _MOST_BACKLOG_S)
         elif late_s <= EASED_S and self._gap_s:
             self._gap_s *= math.exp(-elapsed / _EASE_S)
@@ -76,17 +76,17 @@ class PublishBackoff:
                 self._gap_s = 0.0
 
     def sent(self, now: float) -> None:
-        """Note that a batch has gone out."""
+        """Record that a batch was sent."""
         self._latest_s = min(now - self._sent_at, MOST_GAP_S)
         self._sent_at = now
         self._stretch = self._rng.uniform(0.5, 1.5)
 
     def wait_s(self, now: float) -> float:
-        """Return for how long a batch that is accepted waits before it goes out."""
+        """Return how long a batch accepted now waits until it is sent, in seconds."""
         return min(self._left_s(now), MOST_WAIT_S)
 
     def is_soon(self, now: float) -> bool:
-        """Return whether a batch accepted now goes out before long."""
+        """Return whether a batch accepted now is sent soon enough."""
         return self._left_s(now) <= _SOON_S
 
     def _left_s(self, now: float) -> float:

@@ -1,6 +1,6 @@
 """The latest rollouts for `shoal debug rollouts`, with rewards once they are known. Pure.
 
-Bounded in bytes: long texts are cut, and the oldest groups go.
+Bounded in bytes: long texts are truncated, and the oldest groups are dropped.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from shoal_p2p.intake.weight import truncate, weight_of
 from shoal_wire.types import GroupId, PeerId, PublishedGroup
 
 _MAX_WHOLE_BYTES = 32 * 1024
-"""A group that weighs more is shown cut short, so that a few cannot push out all others."""
+"""Larger groups are truncated, so that a few cannot displace all others."""
 _MAX_CHARS = _MAX_WHOLE_BYTES // 4
 MAX_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(slots=True)
 class RecentGroup:
-    """One group with what has been learnt about it."""
+    """One group with its rewards and outcome, once known."""
 
     number: int
-    """Counts up; `--follow` asks for what comes after one."""
+    """Increasing number; `--follow` requests groups after it."""
     group: PublishedGroup
     received_ms: int | None
-    """Wall clock when this run of the node took it in."""
+    """Wall clock when this process received it."""
     rewards: tuple[float, ...] | None = None
     used: bool | None = None
-    """Trained on; None where no trainer has said."""
+    """True if it was trained on; None if unknown."""
     skip_reason: str = ""
     """An `SkipReason`, where it was not."""
 
@@ -80,13 +80,13 @@ class RecentRollouts:
             known.rewards = tuple(rewards)
 
     def outcome(self, group_id: GroupId, skip_reason: str) -> None:
-        """Note whether the trainer learnt from it: empty is yes."""
+        """Record the skip reason of a group, empty if it was trained on."""
         known = self._groups.get(group_id)
         if known is not None:
             known.used, known.skip_reason = not skip_reason, skip_reason
 
     def of_id(self, group_id: GroupId) -> list[RecentGroup]:
-        """Return the group of an id, if it is still here."""
+        """Return the group with an id, or None."""
         known = self._groups.get(group_id)
         return [] if known is None else [known]
 

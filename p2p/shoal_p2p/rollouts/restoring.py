@@ -1,8 +1,8 @@
-"""Batches that an earlier run left on disk go back into buffer and ledger; others have turns.
+"""Restores buffer and ledger from disk, in small steps between other tasks.
 
     store ─▶ a few envelopes ─▶ opened in a thread ─▶ ledger ─▶ buffer, a few groups at a time
 
-A full buffer is seconds of work. In one piece it would let the pings of peers pass their deadline.
+A full buffer is seconds of work. In one piece, pings of peers would miss their deadline.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 BATCHES_A_STEP = 16
 """Number of envelopes that are read from disk, and opened, at a time."""
 IDS_A_STEP = 1024
-"""Number of consumed ids that the buffer takes before everybody else has a turn."""
+"""Number of consumed ids restored before other tasks run."""
 
 TakeBack = Callable[[SignedBatch, StoredBatch], Awaitable[None]]
 """Puts an opened batch into the buffer."""
@@ -61,7 +61,7 @@ class Restoring:
         for start in range(0, len(state.consumed_ids), IDS_A_STEP):
             self._buffer.consume(state.consumed_ids[start : start + IDS_A_STEP])
             await trio.lowlevel.checkpoint()
-        # Before the batches, since what is proven keeps some of them out.
+        # Before the batches, since evidence excludes some of them.
         for pair in await self._store.evidence():
             await self._weigh(pair)
         for start in range(0, len(state.batch_ids), BATCHES_A_STEP):

@@ -1,11 +1,11 @@
-"""The ledger of learning: from whom, and how much, this node's trainer has learnt. Pure.
+"""Training statistics: the groups and the signal that each publisher contributed. Pure.
 
     a round's outcomes ─▶ row of each publisher: groups, signal, and minutes of the last hour
-                      └─▶ row of each family: own reward at first, and lately
+                      └─▶ row of each family: own reward at first, and recently
 
 *Signal* is the sum of |advantage| over the completions that were trained on: what moved the
-weights, by this node's own verifier. A round that is played again after a kill takes the place of
-what was noted of it; round 1 begins anew, with another model or from the start.
+weights, by this node's own verifier. A round that is repeated after a kill replaces its earlier
+record; round 1 clears all of it, since another model or a new run starts there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FAMILY_GROUPS: Final = 40
 
 @dataclass(slots=True, kw_only=True)
 class Minute:
-    """Groups, signal and tokens learnt from one publisher in one minute of the wall clock."""
+    """Groups, signal and tokens trained on from one publisher in one minute of the wall clock."""
 
     minute: int
     groups: int = 0
@@ -48,7 +48,7 @@ class Minute:
 
 @dataclass(slots=True, kw_only=True)
 class PublisherTotals:
-    """Totals learnt from one publisher. Changes in place."""
+    """Totals trained on from one publisher. Mutable."""
 
     model: str = ""
     looked_at: int = 0
@@ -74,7 +74,7 @@ class PublisherTotals:
 
 @dataclass(slots=True, kw_only=True)
 class FamilyAnswers:
-    """Own answers to one family."""
+    """Rewards of own completions in one family."""
 
     groups: int = 0
     first: list[float] = field(default_factory=list)
@@ -113,7 +113,7 @@ _SAVED: Final = TypeAdapter(_Saved)
 
 
 class TrainingStats:
-    """One node's ledger."""
+    """The training statistics of one node."""
 
     def __init__(self, me: PeerId) -> None:
         self._me = me
@@ -134,7 +134,7 @@ class TrainingStats:
 
     @property
     def rounds_taken(self) -> int:
-        """Counts up with each round that is noted."""
+        """Number of recorded rounds, for change detection."""
         return self._taken
 
     def _clear(self) -> None:
@@ -142,12 +142,12 @@ class TrainingStats:
         self._rows: BoundedDict[PeerId, PublisherTotals] = BoundedDict(MAX_TOLD_APART)
         self._families: BoundedDict[str, FamilyAnswers] = BoundedDict(MAX_TOLD_APART)
         self._journal: deque[tuple[int, list[_Added]]] = deque(maxlen=REMEMBERED)
-        """Additions of the latest rounds; an older one cannot be taken back."""
+        """Additions of the latest rounds; older ones cannot be undone."""
         self._began_ms = 0
         """Time when the first round was recorded; 0 before it."""
 
     def take(self, round_number: int, learnt: Sequence[m.GroupOutcome], *, now_ms: int) -> None:
-        """Note what a round has learnt from whom."""
+        """Record the outcomes of a round."""
         if round_number <= 1:
             self._clear()
         elif round_number <= self.round:
@@ -178,7 +178,7 @@ class TrainingStats:
         return publisher, not one.skip_reason, signal, reward
 
     def _take_back(self, round_number: int) -> None:
-        """Undo this round and those after it: a kill has undone them, too."""
+        """Undo this round and later ones: the trainer was rolled back behind them."""
         while self._journal and self._journal[-1][0] >= round_number:
             for publisher, was_trained, signal, reward in self._journal.pop()[1]:
                 if (row := self._rows.get(publisher)) is not None:
@@ -205,7 +205,7 @@ class TrainingStats:
         return max((row.last_ms for _, row in self._rows.items()), default=0)
 
     def view(self, now_ms: int) -> Ledger:
-        """Return all of it, as the debug view `ledger` has it."""
+        """Return the content of the debug view `ledger`."""
         return Ledger(
             at_ms=now_ms,
             round=self.round,
@@ -215,7 +215,7 @@ class TrainingStats:
         )
 
     def publishers(self, now_ms: int) -> tuple[PublisherStats, ...]:
-        """Return a row a publisher, the greatest signal first."""
+        """Return one row per publisher, largest signal first."""
         found = [
             PublisherStats(
                 peer_id=peer_id,
@@ -232,7 +232,7 @@ class TrainingStats:
         return tuple(sorted(found, key=lambda row: (-row.signal, row.peer_id)))
 
     def families(self) -> tuple[FamilyStats, ...]:
-        """Return a row a family of own questions, by name."""
+        """Return one row per family of own questions, by name."""
         return tuple(
             FamilyStats(
                 name=name,
@@ -244,7 +244,7 @@ class TrainingStats:
         )
 
     def lately(self, now_ms: int) -> LastHour:
-        """Return what came from others in the last hour, beside what the node found itself."""
+        """Return the external and the local signal of the last hour."""
         own, others = Minute(minute=0), Minute(minute=0)
         oldest = now_ms // MINUTE_MS
         for peer_id, row in self._rows.items():

@@ -28,11 +28,11 @@ def test_gaps_that_are_mended_cost_nothing_and_strangers_cannot_use_up_what_the_
     rights = RetryBudget(LIMITS)
     for _ in range(50):
         one = gap(ANN, PeerId("bob"), proven=rights.is_proven(ANN))
-        assert rights.pay(one, 0.0)
+        assert rights.try_charge(one, 0.0)
         one.tries = 1
-        rights.mended(one, 0.0)
+        rights.refund_all(one, 0.0)
     for number in range(20):
-        rights.pay(gap(PeerId(f"name{number}"), PeerId("bob")), 0.0)
+        rights.try_charge(gap(PeerId(f"name{number}"), PeerId("bob")), 0.0)
     assert not rights.has(PeerId("another"), PeerId("bob"), 0.0)
     assert rights.has(ANN, PeerId("bob"), 0.0)
     assert rights.turn(gap(ANN, ANN, proven=True), 0.0) < rights.turn(gap(PeerId("x"), ANN), 0.0)
@@ -54,12 +54,12 @@ def test_what_is_named_in_vain_is_bounded_by_publisher_and_by_connection(
         now += pause_s
         who, by = PeerId(f"p{publisher}"), PeerId(f"c{connection}")
         one = gap(who, by, proven=rights.is_proven(who))
-        if not rights.pay(one, now):
+        if not rights.try_charge(one, now):
             assert vain_of[who] >= 2 or vain_by[by] >= 8
             continue
         one.tries = 1
         if is_true:
-            rights.mended(one, now)
+            rights.refund_all(one, now)
         else:
             vain_of[who] += 1
             vain_by[by] += 1
