@@ -1,7 +1,7 @@
-"""Memory that malloc keeps.
+"""Returns unused memory from malloc to the system.
 
-What messages took goes back to malloc, which keeps what lies below anything that is still used:
-after a storm of them a process would stay as large as it once was. It is asked to give that back.
+Freed memory of messages goes back to malloc, which keeps pages below any that are still in use.
+After a burst of messages a process would stay at its peak size, so malloc is asked to trim.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from shoal_base.waits import LOOK_S
 
 
 def malloc_trim() -> Callable[[], object]:
-    """Return what gives back to the system the pages that malloc keeps empty; glibc's alone does.
+    """Return a function that trims malloc's empty pages; only glibc provides one.
 
-    It takes a tenth of a millisecond where there are none.
+    A call takes 0.1 ms if there are none.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     return (lambda: None) if trim is None else lambda: trim(0)

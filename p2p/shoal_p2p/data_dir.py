@@ -18,7 +18,7 @@ from shoal_base.files import write_atomically
 IDENTITY_FILE = "identity.key"
 LOCK_FILE = "lock"
 LAST_STATUS_FILE = "last-status.json"
-"""The numbers a node left when it ended in order."""
+"""The final status of a node that was shut down in order."""
 ADDRESSES_FILE = "addresses"
 _ANY_PORT = re.compile(r"^/(ip4|ip6)/([^/]+)/tcp/0$")
 
@@ -29,7 +29,7 @@ class DataDirInUseError(Exception):
 
 @contextlib.contextmanager
 def lock_data_dir(directory: Path) -> Iterator[None]:
-    """Own `directory` while the context is open; the kernel lets go if this process dies.
+    """Lock `directory` while the context is open; the kernel unlocks it if this process dies.
 
     Raises:
         DataDirInUseError: another process owns it.
@@ -62,7 +62,7 @@ def owner_of(directory: Path) -> int | None:
 def why_silent(directory: Path) -> str | None:
     """Return why the owner of a data directory does not answer, in one line; None without one.
 
-    The caller has asked and had no answer.
+    Call it after a request to the owner timed out.
     """
     if (holder := _holder(directory)) is None:
         return None
@@ -90,7 +90,7 @@ def _holder(directory: Path) -> str | None:
     except OSError:
         return None
     try:
-        # Shared, and let go of at once: it is in nobody's way.
+        # A shared lock, released at once, so that it blocks no other process.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return None
     except BlockingIOError:
@@ -127,12 +127,12 @@ def remembered_listen(listen: Sequence[str], data_dir: Path) -> tuple[str, ...]:
 
 
 def write_addresses(data_dir: Path, addresses: Sequence[str]) -> None:
-    """Leave this peer's addresses for its next run and for others on this machine."""
+    """Save this peer's addresses for its next run and for other peers on this machine."""
     write_atomically(data_dir / ADDRESSES_FILE, "\n".join(addresses).encode() + b"\n")
 
 
 def sibling_addresses(data_dir: Path) -> tuple[str, ...]:
-    """Return the addresses that peers with data directories beside this one have left."""
+    """Return the saved addresses of peers with sibling data directories."""
     found: list[str] = []
     with contextlib.suppress(OSError):
         for path in sorted(data_dir.resolve().parent.glob(f"*/{ADDRESSES_FILE}"))[:FEW]:

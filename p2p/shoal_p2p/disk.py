@@ -1,9 +1,9 @@
-"""A peer's data directory: whether it takes what is written, and small files that are kept there.
+"""A peer's data directory: detection of a full disk, and small files that are saved there.
 
-    a write fails ─▶ refused() ─▶ full, told ─▶ watch(): small files tried ─▶ room again, told
+    a write fails ─▶ refused() ─▶ full, logged ─▶ watch(): tries small files ─▶ space, logged
 
-What must not be lost waits and is tried again by who writes it; nobody reads this to decide. That
-it is full is said once each time that this changes.
+Writers of data that must not be lost retry by themselves and do not depend on this state. Each
+change between full and not full is logged once.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ log = logging.getLogger(__name__)
 
 MAX_KEPT_BYTES = 4 * 1024 * 1024
 _URGENT_SECONDS = MINUTE_S / 3
-"""Longest time until what is urgent is in a kept file; other changes may take a minute."""
+"""Maximum time until an urgent change is on disk; other changes may take a minute."""
 
 T = TypeVar("T")
 Refused = Callable[[str, Exception], None]
-"""Told what could not be written, and why."""
+"""``refused(what, error)`` is called when something could not be written."""
 
 
 def say_refused(what: str, error: Exception) -> None:
-    """Say it each time: for who has no `Disk`."""
+    """Log each failure; for callers without a `Disk`."""
     log.warning("%s: %s", what, error)
 
 
 def free_bytes(folder: Path) -> int:
-    """Return what this user may still write there; 0 if nobody knows."""
+    """Return the free bytes for this user; 0 if unknown."""
     try:
         return shutil.disk_usage(folder).free
     except OSError:
@@ -62,11 +62,11 @@ class Disk:
 
     @property
     def full(self) -> bool:
-        """True after a write was refused for lack of room, until one succeeds."""
+        """True after a write failed for lack of space, until one succeeds."""
         return self._filled.is_set()
 
     def refused(self, what: str, error: Exception) -> None:
-        """Take in that `what` did not reach the disk."""
+        """Record that `what` was not written."""
         if not is_full(error):
             say_refused(what, error)
         elif not self.full:
@@ -79,7 +79,7 @@ class Disk:
             )
 
     async def watch(self) -> None:
-        """Find out when a full disk has room again, until cancelled."""
+        """Check whether a full disk has space again, until cancelled."""
         while True:
             await self._filled.wait()
             await trio.sleep(RETRY_S)
@@ -93,16 +93,16 @@ class Disk:
     def _probe(self) -> None:
         path = self._folder / f"room.tmp-{os.getpid()}-{secrets.token_hex(4)}"
         try:
-            # Room for less would be gone again at once.
+            # Less space would be used up at once.
             path.write_bytes(bytes(SMALL_FILE_BYTES))
         finally:
             path.unlink(missing_ok=True)
 
 
 def read_kept(path: Path, take: Callable[[str], T]) -> T | None:
-    """Return what `take` makes of a small file's text, None where there is none. Blocks.
+    """Return the result of `take` for a small file's text, None without a file. Blocks.
 
-    A corrupt one, of which `take` raises ValueError or KeyError, is named, set aside and skipped.
+    A corrupt file, for which `take` raises ValueError or KeyError, is logged, renamed and skipped.
     """
     try:
         return take(read_at_most(path, MAX_KEPT_BYTES).decode("utf-8"))
@@ -132,11 +132,11 @@ class KeptFile:
         self._saved = ""
 
     async def load(self, take: Callable[[str], T]) -> T | None:
-        """Read it as `read_kept` does."""
+        """Read the file, like `read_kept`."""
         return await self._in_thread(read_kept, self._path, take)
 
     async def save(self, text: str) -> None:
-        """Write what has changed. A disk that refuses is logged, and the next time may do."""
+        """Write the file if it changed. A failure is logged, and the next call tries again."""
         if text == self._saved:
             return
         try:
@@ -152,8 +152,8 @@ class KeptFile:
         urgent: Callable[[], int] = lambda: 0,
         within_s: float = _URGENT_SECONDS,
     ) -> None:
-        """Save once a minute until cancelled, and `within_s` after the count `urgent` changed."""
-        self._saved = text()  # what was read, or nothing yet
+        """Save once a minute until cancelled, and within `within_s` of a change of `urgent`."""
+        self._saved = text()  # the content read at the start, if any
         due, known = trio.current_time() + MINUTE_S, urgent()
         try:
             while True:

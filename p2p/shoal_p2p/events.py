@@ -1,6 +1,6 @@
-"""Events of a node's pool of rollouts, for those who keep something of them. Pure.
+"""Events of a node's rollout pool, and their handlers. Pure.
 
-pool ─ event ─▶ each keeper: latest rollouts, exchange (its shelf), archive
+pool ─ event ─▶ each handler: recent rollouts, exchange (batch index), archive
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from shoal_wire.types import BatchId, PublishedGroup, SignedBatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewGroups:
-    """Groups are here whose content was not; they may not be on disk yet."""
+    """Groups with new content were received; they may not be on disk yet."""
 
     groups: tuple[PublishedGroup, ...]
     at_ms: int
@@ -22,11 +22,11 @@ class NewGroups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchKept:
-    """A batch is on disk: it can be given to others."""
+    """A batch is on disk and can be served."""
 
     signed: SignedBatch
     received_ms: int
-    """Wall clock when it came here first, which may have been in an earlier run."""
+    """Wall clock of its first arrival, possibly in an earlier process."""
     own: bool
 
 
@@ -41,7 +41,7 @@ Event = NewGroups | BatchKept | BatchWithdrawn
 
 
 class EventHandler(Protocol):
-    """Keeps something of what the pool takes in."""
+    """Is notified of the pool's events."""
 
     def on_event(self, event: Event) -> None:
-        """Take an event or leave it; must not wait. What this raises is logged, no more."""
+        """Handle an event. Must not block. Errors are only logged."""

@@ -45,9 +45,9 @@ def run(given: ParsedFlags, *, make: Callable[..., Node] | None = None) -> int:
 
 
 def make_node(*, settings: Settings, **given: Any) -> Node:
-    """Return a node; raises UsageExit where its trainer could not even be started.
+    """Return a node. Raises UsageExit if its trainer cannot be started.
 
-    Nobody has been dialled yet, and nobody can dial it.
+    At this point no peer was dialled, and the node accepts no connections.
     """
     if settings.role == "observe":
         if (missing := missing_for_tasks()) is not None:
@@ -84,7 +84,7 @@ async def _run(node: Node, settings: Settings) -> int | None:
 
 
 def _kept(node: Node, settings: Settings, end: NodeEnd) -> Iterator[str]:
-    """Return the lines for people at the end: what is kept, and how to resume."""
+    """Return the final lines for the user: what was saved, and how to resume."""
     played = node.last_status.get("round", 0)
     if end is NodeEnd.FINISHED and settings.rounds:
         more = f"ROUNDS={2 * settings.rounds} (--rounds) continues"
@@ -97,7 +97,7 @@ def _kept(node: Node, settings: Settings, end: NodeEnd) -> Iterator[str]:
 
 
 async def _keep_last_status(node: Node, settings: Settings) -> None:
-    """Leave the last numbers for `shoal status --last`."""
+    """Save the final status for `shoal status --last`."""
     content = json.dumps(node.last_status, indent=1).encode()
     try:
         path = settings.data_dir / LAST_STATUS_FILE

@@ -1,4 +1,4 @@
-"""A node that has joined its swarm: everything exists, and is wired here and nowhere else.
+"""The components of a node that has joined its swarm, and all of their wiring.
 
 member (intake, shards) ─▶ pool ─▶ buffer, store ─▶ service ─▶ socket ─▶ trainer
       ▲ gossip      ▲ exchange (fetch)                  │ publish
@@ -207,8 +207,8 @@ class NodeComponents:
         )
 
     async def start(self, nursery: trio.Nursery) -> None:
-        """Take up what an earlier life left, join the swarm, and publish from then on."""
-        # Beside the rest, so that peers are met meanwhile; messages wait for it in the intake.
+        """Restore the previous state, join the swarm, and start to publish."""
+        # Concurrently, so that the node connects to peers; messages wait for it in the intake.
         nursery.start_soon(self.pool.restore, self.peer.ledger)
         path, peer = self.peer.data_dir / LEDGER_FILE, self.peer
         file = KeptFile(path, in_thread=peer.parts.in_thread, refused=peer.disk.refused)
@@ -236,12 +236,12 @@ class NodeComponents:
         ).serve()
 
     async def close(self) -> None:
-        """Close all connections; write what came."""
+        """Close all connections, and write pending batches."""
         await self.peer.host.close()
         await self.pool.write_all()
 
     async def hand_over(self) -> None:
-        """Wait until what is unsent has gone out, and what is only announced is with somebody."""
+        """Wait until all batches are sent and a peer has fetched each announced one."""
         await self.outbox.drained()
         await self.exchange.handed_over(self.outbox.announced)
 
@@ -251,12 +251,12 @@ class NodeComponents:
         return status
 
     def _wanted_per_s(self) -> float:
-        """Return how many groups of others the trainer draws a second."""
+        """Return how many external groups the trainer samples per second."""
         return demand_of(self._demand, self.link.status, trio.current_time())
 
 
 def _waste(settings: Settings) -> int:
-    """Return how many groups of others a trainer looks at for each that it wants, at most."""
+    """Return how many external groups a trainer examines at most for each that it wants."""
     places = settings.local + settings.external
     return OVERSAMPLE * places // max(1, settings.external)
 
@@ -264,8 +264,8 @@ def _waste(settings: Settings) -> int:
 BUFFER_SECONDS = HOUR_S
 """Age at which a group leaves the buffer: that of a batch which a swarm's manifest calls stale."""
 _GROUP_BYTES = 16 * 1024
-"""Share of the buffer's bytes for each group it may hold: some four times what a group of the
-embedded model costs, so that small groups do not fill memory with the objects around them."""
+"""Bytes of the buffer for each group of its capacity: about four times a group of the embedded
+model, so that object overhead of small groups does not fill the memory."""
 
 
 def limits_of(settings: Settings) -> BufferLimits:

@@ -1,4 +1,4 @@
-"""Silence between two lines of a log on something that goes on. Pure."""
+"""Throttles log lines about a persistent condition. Pure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from shoal_base.waits import HOUR_S, MINUTE_S
 class LogThrottle:
     """Lets a line through at once, then at doubling intervals up to an hour.
 
-    What stopped for as long as it was not told of is news again.
+    The interval is reset once the condition was absent for as long as the current interval.
     """
 
     def __init__(self, until: float = -math.inf) -> None:
-        """`until` is when the first line may be said, in monotonic seconds."""
+        """`until` is the earliest time of the first line, in monotonic seconds."""
         self._until = until
         self._pause_s = 0.0
 
     def may_say(self, now: float) -> bool:
-        """Return whether it is time for a line, which counts as said then."""
+        """Return whether a line may be logged now; True counts as logged."""
         if now < self._until:
             return False
         is_news = now >= self._until + self._pause_s

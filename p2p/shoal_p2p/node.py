@@ -1,4 +1,4 @@
-"""The node's life: from a data directory to the end of its rounds.
+"""Runs a node: from a data directory to the end of its rounds.
 
     store ─▶ trainer child (loading) ─▶ listening peer ─▶ live node ─▶ socket ─▶ … ─▶ shut down
 
@@ -41,7 +41,7 @@ class NodeEnd(StrEnum):
     FINISHED = "finished"
     """The trainer completed its rounds."""
     STOPPED = "stopped"
-    """It was told to."""
+    """It was asked to stop."""
     MISCONFIGURED = "misconfigured"
     """The trainer refused its settings."""
     MANIFEST_CHANGED = "manifest_changed"
@@ -71,7 +71,7 @@ class Node:
         self._end = NodeEnd.STOPPED
         self._stop = trio.Event()
         self._joining = trio.CancelScope()
-        """Cancelled once the swarm is known, which may take as long as nobody is there."""
+        """Cancelled once the swarm is known, which may take until a peer is found."""
         self._child = (
             None if settings.role == "observe" else TrainerChild(to_flags(settings, "trainer"))
         )
@@ -131,7 +131,7 @@ class Node:
         return self._end
 
     async def _join(self, peer: PeerNode, nursery: trio.Nursery) -> FoundManifest | None:
-        """Listen and find out which swarm this is; None if it is told to end before that."""
+        """Listen and determine the swarm; None if asked to stop before that."""
         with self._joining:
             return await peer.listen(nursery)
         return None
@@ -162,7 +162,7 @@ class Node:
         if self._child is not None:
             self._trainer_scope.cancel()
             await self._trainer_ended.wait()
-        # Taken while the peers are still there: these are the numbers people compare.
+        # Read while peers are still connected: users compare these numbers.
         self.last_status = await live.status()
         with trio.move_on_after(SHORT_DEADLINE_S):
             if live.peer.host.connected_peers():
@@ -179,7 +179,7 @@ class Node:
 
 
 async def say_who_is_there(peer: PeerNode, is_training: Callable[[], bool]) -> None:
-    """Say when nobody else is there and when this is over."""
+    """Log when no peer is connected, and when that ends."""
     changed = trio.Event()
 
     def note(_peer_id: PeerId) -> None:

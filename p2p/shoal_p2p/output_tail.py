@@ -1,4 +1,4 @@
-"""The last output of a process that ended: its latest lines, and which names the cause. Pure."""
+"""The last output of a process: its latest lines, and the one that names the error. Pure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _OURS = re.compile(r"shoal \w+: ")
 
 
 class OutputTail:
-    """Takes bytes as they come; keeps a bounded end of them."""
+    """Collects output bytes and keeps a bounded tail."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=FEW)
         self._open = b""
 
     def feed(self, data: bytes) -> None:
-        """Take what was said next, cut anywhere."""
+        """Append output, split at any byte."""
         *whole, rest = (self._open + data).split(b"\n")
         self._open = rest[: 4 * LINE_CHARS]
         for line in whole[-FEW:]:
@@ -51,6 +51,6 @@ class OutputTail:
 
 
 def _printable(line: bytes) -> str:
-    """A line without what would act on a terminal."""
+    """Return a line without terminal control characters."""
     text = line[: 4 * LINE_CHARS].decode("utf-8", "backslashreplace").rstrip()
     return visible(text)[:LINE_CHARS]

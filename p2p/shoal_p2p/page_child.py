@@ -1,11 +1,11 @@
-"""The page of a peer: started with it, ended with it, and in its way at no time.
+"""Runs the web page of a peer as a child process.
 
-    peer ready ─▶ `shoal page --supervised` ─its url─▶ one line        peer told to end ─▶ SIGTERM
-                       a pipe as its standard input: how it learns that the peer is gone
+    peer ready ─▶ `shoal page --supervised` ─its url─▶ one line        peer stops ─▶ SIGTERM
+                       a pipe as standard input: closes when the peer is gone
 
-The page is a process of its own. It has nothing of the peer but the folder's name, so that nothing
-a browser asks can reach the peer's loop or its key. A peer that is killed leaves its page behind
-for some minutes; the next peer of the folder finds it there and takes it over.
+The page is a separate process that only knows the folder's name, so no browser request can reach
+the peer's event loop or its key. If a peer is killed its page remains for some minutes; the next
+peer of the folder takes it over.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ async def run_page(
     name: str = "",
     task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve the page of the peers in `folder` until cancelled; `say_url` is told its address.
+    """Serve the page of the peers in `folder` until cancelled; `say_url` gets its address.
 
-    `http` and `name` are the settings `http` and `http_name`. A page that cannot be had, or that
-    ends, costs a line in the log, nothing else.
+    `http` and `name` are the settings `http` and `http_name`. If the page cannot start, or ends,
+    this is logged and has no other effect.
     """
     task_status.started()
     if http == NONE:
@@ -78,9 +78,9 @@ async def run_page(
 
 
 async def _follow(process: trio.Process, say_url: Callable[[str], None]) -> None:
-    """Pass on the page's first word, and read what it says for as long as it lives.
+    """Pass on the page's first line, and read its output until it ends.
 
-    A pipe that nobody reads holds its writer up once it is full.
+    A pipe that is not read blocks its writer once it is full.
     """
     words = OutputTail()
     async with trio.open_nursery() as nursery:
@@ -134,7 +134,7 @@ def _url_in(line: bytes) -> str | None:
 
 
 async def _end(process: trio.Process, folder: Path) -> None:
-    """End the page, also one that an earlier peer of this folder left behind."""
+    """Stop the page, even if an earlier peer of this folder started it."""
     if process.poll() is None:
         process.terminate()
         with trio.move_on_after(SHORT_DEADLINE_S):

@@ -1,9 +1,9 @@
-"""The parts of a peer that touch the world outside its process, and how fast it moves.
+"""Injected dependencies of a peer, and its limits.
 
-    Parts    network, task worker, store, threads, clock, chance: the real ones unless given
-    Tuning   bounds and waits of the parts that have some, made from the settings unless given
+    Dependencies  network, task worker, store, threads, clock, randomness: real unless given
+    Limits        bounds and timeouts of the components, from the settings unless given
 
-`Node` and every other peer take both from outside, so that a simulation runs the peer that ships.
+`Node` and every other peer accept both as arguments, so that a simulation runs the production code.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class Worker(QuestionSource, Running, Protocol):
 
     @property
     def report(self) -> Any:
-        """The latest worker process's word on itself; None before the first was ready."""
+        """The latest worker process's description of itself; None before the first was ready."""
 
     async def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
-        """Return one question a task. Raises TaskError."""
+        """Return one question per task. Raises TaskError."""
 
     async def items(self, tasks: Sequence[TaskCoordinates]) -> list[TaskItem]:
         """Return question and answer of each task. Raises TaskError."""
@@ -80,33 +80,33 @@ class Worker(QuestionSource, Running, Protocol):
         """Return a held-out task and its question. Raises TaskError."""
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
-        """Return one result a request. Raises TaskError."""
+        """Return one result per request. Raises TaskError."""
 
     async def play(self, requests: Sequence[PlayRequest]) -> list[Play]:
         """Return environments' answers to the beginnings of games. Raises TaskError."""
 
 
 class Relays(Running, Protocol):
-    """Keeps a peer reachable that nobody can dial."""
+    """Keeps a peer reachable that cannot be dialled directly."""
 
     @property
     def relays(self) -> tuple[PeerId, ...]:
-        """The relays that hold a place for this peer."""
+        """The relays with a reservation for this peer."""
 
     def look_again(self) -> None:
-        """Find out anew whether peers can dial this one: something has changed."""
+        """Check again whether peers can dial this one, after a change."""
 
 
 class Punches(Running, Protocol):
-    """Makes connections through relays direct ones."""
+    """Upgrades relayed connections to direct ones."""
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Relayed peers that became direct, and all with whom it was tried."""
+        """Number of upgraded relayed peers, and of all attempts."""
 
     @property
     def is_symmetric_nat(self) -> bool:
-        """True if the router is known to show each place outside another port."""
+        """True if the router is known to be a symmetric NAT."""
 
 
 class MapsPort(Running, Protocol):
@@ -122,7 +122,7 @@ class MapsPort(Running, Protocol):
 
     @property
     def error(self) -> str:
-        """Why no router forwards; empty where one does."""
+        """The reason if no router forwards; empty if one does."""
 
 
 class Network(Protocol):
@@ -197,7 +197,7 @@ class Dependencies:
     """``worker(families, patience_seconds)``."""
     store: Callable[..., Store] = Store
     in_thread: InThread = trio.to_thread.run_sync
-    """Runs what blocks; a simulation has no threads, for which virtual time would not wait."""
+    """Runs blocking calls. A simulation has no threads: virtual time does not wait for them."""
     wall_ms: Callable[[], int] = wall_ms
     rng: random.Random = field(default_factory=random.Random)
 
@@ -207,7 +207,7 @@ REAL = Dependencies()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds and waits that no user's setting names."""
+    """Bounds and timeouts that are not settings."""
 
     discovery: DiscoverySettings
     shards: ShardSettings
@@ -216,15 +216,15 @@ class Limits:
     gossip: GossipSettings = field(default_factory=GossipSettings)
     ledger: LedgerLimits = field(default_factory=LedgerLimits)
     bootstrap_s: float = 10.0
-    """Longest wait of a start for a bootstrap before it continues alone, in seconds."""
+    """Maximum wait for a bootstrap at the start before continuing alone, in seconds."""
     siblings_s: float = 10.0
-    """Pause between two looks for peers with data directories beside this one."""
+    """Pause between two searches for peers with sibling data directories."""
 
     @classmethod
     def of(cls, settings: Settings) -> Limits:
-        """Return what a peer with these settings has."""
+        """Return the limits of a peer with these settings."""
         return cls(
-            # Else a small house would be full of whom it dialled itself.
+            # Otherwise outbound connections would fill a small node.
             discovery=DiscoverySettings(
                 target_peers=min(
                     settings.target_peers, max(1, max_peers_for(settings.max_connections) // 2)

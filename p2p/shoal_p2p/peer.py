@@ -1,6 +1,6 @@
-"""A peer that listens and looks for others. Which swarm it is of, it has yet to find out.
+"""A peer that listens and discovers others, before its swarm is known.
 
-open host ─▶ discovery ─▶ which swarm? ─▶ `FoundManifest`, and a `Member` can be made
+open host ─▶ discovery ─▶ which swarm? ─▶ `FoundManifest`, from which a `SwarmNode` is made
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ NUMBERS_FILE = "sequence-number"
 
 
 class PeerNode:
-    """Host, gossip, discovery and the judgement of others, before the swarm is known."""
+    """Host, gossip, discovery and reputation of a peer, before the swarm is known."""
 
     def __init__(
         self,
@@ -168,8 +168,8 @@ class PeerNode:
     def is_of_swarm(self, peer_id: PeerId) -> bool:
         """True if a connected peer is subscribed to this swarm, or that cannot be known yet.
 
-        A bootstrap listens to nothing in a swarm of several shards: it is of ours until it is seen
-        to be of another, or its newcomers would never ask it for others.
+        A bootstrap subscribes to nothing in a swarm of several shards. It counts as a member until
+        it is known to be of another swarm; otherwise newcomers would never ask it for peers.
         """
         own = self.gossip.topics()
         if not own:
@@ -180,11 +180,11 @@ class PeerNode:
         return _is_any_of(topics, own[0])
 
     def _is_relayed(self, peer_id: PeerId) -> bool:
-        """Return whether a peer has a place at this relay."""
+        """Return whether a peer has a reservation at this relay."""
         return self.relay is not None and bool(self.relay.addresses_of(peer_id))
 
     def _is_relay(self, peer_id: PeerId) -> bool:
-        """Return whether this peer has a place at a relay."""
+        """Return whether this peer has a reservation at a relay."""
         return peer_id in self.relays.relays
 
     def _answered(self, protocol_id: str) -> services.OnSent:
@@ -196,7 +196,7 @@ class PeerNode:
         self.discovery.note_full(peer_id)
 
     async def listen(self, nursery: trio.Nursery) -> FoundManifest:
-        """Listen, start discovery, and find out which swarm this is.
+        """Listen, start discovery, and determine the swarm.
 
         Raises:
             ListenError: an address cannot be listened on.
@@ -238,12 +238,12 @@ class PeerNode:
 
     def _admit(self, manifest: Manifest, *, is_known: bool = True) -> None:
         allowed = manifest.rules.allowed_peers
-        # A peer that the user names may come, even if an earlier swarm's list lacks it.
+        # A peer that the user names is allowed, even if an earlier swarm's list lacks it.
         admitted = {*allowed, *self.source.bootstraps} if allowed else None
         self.host.admit_only(admitted, is_known=is_known)
 
     async def _watch_siblings(self) -> None:
-        """Learn of peers with data directories beside this one: the same machine's."""
+        """Discover peers of the same machine from sibling data directories."""
         while True:
             for address in await self.parts.in_thread(sibling_addresses, self.data_dir):
                 try:

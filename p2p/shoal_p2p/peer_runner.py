@@ -1,6 +1,6 @@
-"""The life of a peer that has a role in the swarm and no trainer: the bootstrap, the judge.
+"""Runs a peer with a role and without a trainer: the bootstrap, the judge.
 
-listening peer ─▶ its role, with a member ─▶ socket ─▶ … ─▶ told to stop ─▶ host closed
+listening peer ─▶ its role, with a `SwarmNode` ─▶ socket ─▶ … ─▶ asked to stop ─▶ host closed
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from shoal_wire.manifest import Manifest
 
 
 class PeerRole(Protocol):
-    """A peer's task in its swarm, made when the swarm is known; everything in it exists."""
+    """A peer's role, created once the swarm is known."""
 
     @property
     def member(self) -> SwarmNode:
         """The peer as a member of the swarm."""
 
     async def start(self, nursery: trio.Nursery) -> None:
-        """Join, and do it until `nursery` is cancelled."""
+        """Join the swarm, and run until `nursery` is cancelled."""
 
     def views(self) -> Mapping[str, View]:
         """Return the debug views by name."""
 
     def close(self) -> None:
-        """Give back what is open, at the end or when `start` has failed."""
+        """Release open resources, at the end or after `start` failed."""
 
 
 R = TypeVar("R", bound=PeerRole)
@@ -70,7 +70,7 @@ class PeerRunner(Generic[R]):
         self._stop.set()
 
     async def run(self) -> bool:
-        """Run until told to stop; True asks for a new start with a newly adopted manifest.
+        """Run until asked to stop; True requests a restart with a newly adopted manifest.
 
         Raises:
             ListenError, ManifestError, SocketPathError: it cannot start, or what the role raises.

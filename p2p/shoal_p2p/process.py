@@ -1,11 +1,11 @@
-"""The life of a serving process: node, bootstrap peer and judge are run alike.
+"""Runs a serving process: node, bootstrap peer or judge.
 
     flags ─▶ data directory, locked ─▶ identity ─▶ make(…).run() ─▶ exit code
                                            ▲            │ another manifest
                                            └────────────┘
 
 A signal, or with `--supervised` the end of standard input, asks the peer to stop; it closes in
-order. A terminal that goes away ends nothing. What the user can mend ends it with one line.
+order. It continues if its terminal closes. Errors that the user can fix end it with one line.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 
 
 class DataDirError(Exception):
-    """A data directory that cannot be made or written; the text is one line."""
+    """A data directory that cannot be created or written; the text is one line."""
 
 
 USAGE_ERRORS = (
@@ -78,7 +78,7 @@ class Life(Protocol):
 
 
 class Joined(Protocol):
-    """A peer that others can reach."""
+    """A peer that is ready for connections."""
 
     @property
     def member(self) -> SwarmNode:
@@ -94,9 +94,9 @@ class Serving(Generic[L, J]):
     """A command that runs a peer until it ends."""
 
     make: Callable[..., L]
-    """Given `identity`, `settings` and `on_ready`, which it calls once others can reach it."""
+    """Creates the peer from `identity`, `settings` and `on_ready`, called once it is ready."""
     run: Callable[[L, Settings], Awaitable[int | None]]
-    """Runs a peer to its end; returns the exit code, or None to start again with a new one."""
+    """Runs a peer to its end; returns the exit code, or None for a restart with a new peer."""
     announce: Callable[[J, Settings], Iterable[str]]
     """Returns the lines for people when it is ready."""
     facts: Callable[[J], Mapping[str, Any]] = lambda _peer: {}
@@ -273,7 +273,7 @@ def start_logging(settings: Settings, who: str) -> LogLines:
     guard_process()
     lines = LogLines(who, as_json=settings.log_json)
     log_to_console(settings.log_level, lines)
-    # The library narrates every connection, and its faults are counted by ours.
+    # The library logs every connection; its errors are counted by this package.
     for name in ("libp2p", "multiaddr", "zeroconf", "async_service", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     return lines

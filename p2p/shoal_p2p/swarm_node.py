@@ -1,4 +1,4 @@
-"""A peer of a known swarm, in which everything exists: it validates what it hears.
+"""A peer of a known swarm: it subscribes to shards and validates messages.
 
 task worker ─▶ intake ─▶ shards (subscribe) ─▶ mDNS ─▶ ready
 """
@@ -34,16 +34,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """A peer's demand for groups of others, which decides the shards it listens to."""
+    """A peer's demand for external groups, which determines its shards."""
 
     per_s: Callable[[], float]
-    """Groups of others that it draws a second."""
+    """External groups that it samples per second."""
     on_shards: Callable[[], None] = lambda: None
-    """Called when it listens to other shards."""
+    """Called when its shards change."""
 
 
 class SwarmNode:
-    """One member of a swarm. What it validates goes to `receivers`."""
+    """A member of a swarm. Valid batches go to `receivers`."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class SwarmNode:
         asked = settings.subscribe_shards
         fixed = None if asked == "auto" else int(asked)
         if fixed is None and draws is None:
-            # A peer that keeps nothing need not hear everybody to meet others.
+            # A peer that stores nothing can discover others without receiving every publisher.
             fixed = 1 if num_shards == 1 and self._validates else 0
         return ShardKeeper(
             host=peer.host,
@@ -152,7 +152,7 @@ class SwarmNode:
         ]
 
     def _mdns(self) -> Mdns:
-        # Late: a node that does not use it saves the library's 6 MiB.
+        # Imported late: a node that does not use it saves the library's 6 MiB.
         from shoal_p2p.peers.mdns import Mdns
 
         discovery = self.peer.discovery

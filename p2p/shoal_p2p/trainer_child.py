@@ -6,9 +6,9 @@
         │          ▼ any other end
         └─ backoff ┴─ too many in a row ─▶ broken ─(a long pause)─▶ starting
 
-The node goes on gossiping in every state. What the child says on standard error is passed on and
-its end kept, so that a cause has a name. The child notices the node's death by the end of its
-standard input, whatever killed the node.
+The node continues to gossip in every state. The child's standard error is passed on, and its tail
+is kept to report the cause of a failure. The child detects the end of the node by the end of its
+standard input.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 _STDERR = 2
 
 NODE_RUN = secrets.token_hex(8)
-"""Names this process to all trainers it starts: `--no-resume` starts over once for all of them."""
+"""Identifies this process to its trainers, so that `--no-resume` starts over only once."""
 
 
 class ChildState(StrEnum):
@@ -50,17 +50,17 @@ class ChildState(StrEnum):
     STARTING = "starting"
     RUNNING = "running"
     WAITING = "waiting"
-    """It ended and will be started again after a pause."""
+    """It ended and is restarted after a pause."""
     BROKEN = "broken"
-    """It ended too often in a row; the next try is minutes away."""
+    """It ended too often in a row; the next start is minutes away."""
     DIVERGED = "diverged"
-    """Its numbers stay not finite. Tried again in minutes: by then the groups of others differ."""
+    """Its loss stays non-finite. Restarted in minutes: by then the external groups differ."""
     MISCONFIGURED = "misconfigured"
     """It refused its settings; starting it again would not help."""
     FINISHED = "finished"
     """It completed its rounds."""
     STOPPED = "stopped"
-    """It was told to stop."""
+    """It was asked to stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class TrainerChild:
         self.restarts = 0
         self.last_exit: int | None = None
         self.last_error = ""
-        """The last words of the last child that failed; empty before the first."""
+        """The error line of the last child that failed; empty before the first."""
         self._next_start: float | None = None
 
     @property
@@ -163,7 +163,7 @@ class TrainerChild:
                 raise
             finally:
                 self.pid = None
-                # Its own children may hold the other end open: what was said is there by now.
+                # Its own children may hold the other end open; its output is complete by now.
                 hearing.deadline = trio.current_time() + AT_ONCE_S
                 if process.stdin is not None:
                     with trio.CancelScope(shield=True, deadline=trio.current_time() + AT_ONCE_S):
@@ -202,23 +202,23 @@ class TrainerChild:
 
 
 async def _listen(process: trio.Process, words: OutputTail, scope: trio.CancelScope) -> None:
-    """Pass on what a child says, and note it, until it says no more."""
+    """Pass on a child's output, and record its tail, until it ends."""
     assert process.stderr is not None
     async with process.stderr:
         with scope, contextlib.suppress(trio.BrokenResourceError):
             async for data in process.stderr:
                 words.feed(data)
-                # In a thread: a terminal that is held (Ctrl-S) does not hold the node up.
+                # In a thread, so that a paused terminal (Ctrl-S) does not block the node.
                 await trio.to_thread.run_sync(_pass_on, data)
 
 
 def _pass_on(data: bytes) -> None:
-    with contextlib.suppress(OSError):  # the node's own terminal is gone: it has been heard
+    with contextlib.suppress(OSError):  # the node's own terminal is closed
         os.write(_STDERR, data)
 
 
 def ending(code: int) -> str:
-    """Return in words how a process ended."""
+    """Return a description of how a process ended."""
     if code >= 0:
         return f"exit code {code}"
     try:
