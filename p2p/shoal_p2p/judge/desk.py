@@ -97,7 +97,7 @@ class JudgeDesk:
         return challenge if now < challenge.expires_at else JudgeRefusalReason.LATE
 
     def _forget(self, now: float) -> None:
-        """Drop challenges that expired long ago: for as long as they were open, answers are LATE."""
+        """Drop challenges some time after they expire: until then their answers are LATE."""
         while self._open:
             oldest = next(iter(self._open.values()))
             full = len(self._open) >= self.limits.max_open
