@@ -15,7 +15,7 @@ from shoal_p2p.store import statements
 from shoal_p2p.store.types import StoreLimits
 from shoal_wire.digests import batch_id
 from shoal_wire.envelope import peer_id_of
-from shoal_wire.rollout_messages import BatchRef, Listing, RecentQuery, SinceQuery
+from shoal_wire.rollout_messages import BatchRef, Listing, RecentQuery, SinceQuery, WholeQuery
 from shoal_wire.types import BatchId, SignedBatch
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
@@ -95,6 +95,8 @@ async def test_who_lists_batches_of_a_weak_key_is_neither_asked_for_them_nor_bla
         stranger.gives([signed.envelope], [*weak, ref])
         await stranger.host.dial(victim.address)
         await until(lambda: has(victim, signed))
+        wanted = [q.batch_ids for q in stranger.asked if isinstance(q, WholeQuery)]
+        assert set().union(*wanted) == {signed.batch_id}
         assert victim.blamed(stranger.peer_id) == []
 
 
