@@ -51,7 +51,7 @@ class Peer:
         rng = random.Random(number)
         self.discovery = Discovery(
             host=self.host,
-            hearsay=AddressPolicy(self.host),
+            address_policy=AddressPolicy(self.host),
             bootstrap=(bootstrap,) if bootstrap else (),
             fetch_peers=partial(services.fetch_peers, self.host),
             rng=rng,

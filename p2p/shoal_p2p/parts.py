@@ -140,7 +140,7 @@ class Network(Protocol):
     def relays(self, use: RelayUse, *, preferred: tuple[PeerId, ...]) -> Relays:
         """Return the client of relays; `preferred` are asked first."""
 
-    def punches(self, hearsay: AddressPolicy) -> Punches:
+    def punches(self, address_policy: AddressPolicy) -> Punches:
         """Return what makes connections through relays direct."""
 
     def port_mapping(self, *, wanted: bool, on_reached: Callable[[], None]) -> MapsPort:
@@ -166,9 +166,9 @@ class Libp2pNetwork:
         """Return the client of circuit relays."""
         return RelayClient(host=self.host, use=use, preferred=preferred)
 
-    def punches(self, hearsay: AddressPolicy) -> Punches:
+    def punches(self, address_policy: AddressPolicy) -> Punches:
         """Return hole punching as libp2p has it."""
-        return HolePunch(host=self.host, hearsay=hearsay)
+        return HolePunch(host=self.host, address_policy=address_policy)
 
     def port_mapping(self, *, wanted: bool, on_reached: Callable[[], None]) -> MapsPort:
         """Return port mapping by UPnP."""

@@ -92,8 +92,8 @@ class PeerNode:
         self.gossip = self.network.gossip(
             self.guard, self.tuning.gossip, SequenceNumbers(self._file(NUMBERS_FILE))
         )
-        self.hearsay = AddressPolicy(self.host)
-        self.punches = self.network.punches(self.hearsay)
+        self.address_policy = AddressPolicy(self.host)
+        self.punches = self.network.punches(self.address_policy)
         self.discovery = self._discovery()
 
     def _manifest_source(self) -> ManifestSource:
@@ -148,7 +148,7 @@ class PeerNode:
         parts = self.parts
         return Discovery(
             host=self.host,
-            hearsay=self.hearsay,
+            address_policy=self.address_policy,
             bootstrap=self.settings.bootstrap,
             file=self._file(BOOK_FILE),
             fetch_peers=partial(services.fetch_peers, self.host),

@@ -131,8 +131,8 @@ class SwarmNode:
             search=PeerSearch(
                 directory=peer.shard_directory,
                 ask=self._ask_for_shards,
-                may_dial=lambda address, said_by: peer.hearsay.may_dial(
-                    address, peer.hearsay.speaker(said_by).source
+                may_dial=lambda address, said_by: peer.address_policy.may_dial(
+                    address, peer.address_policy.speaker(said_by).source
                 ),
                 keep=frozenset(parse_peer_address(one).peer_id for one in settings.bootstrap),
             ),
@@ -145,9 +145,9 @@ class SwarmNode:
         self, peer_id: PeerId, shards: tuple[int, ...]
     ) -> list[PeerAddresses]:
         """Return what a peer says of who is on these shards, without what it may not tell of."""
-        may_tell = self.peer.hearsay.speaker(peer_id).may_tell
+        is_allowed = self.peer.address_policy.speaker(peer_id).is_allowed
         return [
-            replace(found, addresses=tuple(filter(may_tell, found.addresses)))
+            replace(found, addresses=tuple(filter(is_allowed, found.addresses)))
             for found in await services.fetch_peers(self.host, peer_id, shards)
         ]
 

@@ -21,7 +21,7 @@ from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.node import say_who_is_there
 from shoal_p2p.parts import Dependencies
 from shoal_p2p.peer import PeerNode
-from shoal_p2p.peers.address_policy import DIALS_A_PLACE
+from shoal_p2p.peers.address_policy import DIALS_PER_ADDRESS
 from shoal_p2p.swarm_node import Demand, SwarmNode
 from shoal_settings.schema import Settings
 from shoal_wire.peers import PeerAddresses
@@ -114,10 +114,10 @@ async def test_a_node_whose_rounds_are_done_does_not_say_that_it_trains(
 async def test_who_speaks_is_known_by_its_connection(there: Town) -> None:
     me, other = await there.peer(1), await there.peer(2)
     await meet(me, other)
-    speaker = me.hearsay.speaker(other.peer_id)
+    speaker = me.address_policy.speaker(other.peer_id)
     assert speaker.source == "10.0.2.0/24"
-    assert speaker.homes == frozenset({"10.0.0.0/8"})
-    assert not speaker.may_tell("/ip4/192.168.1.1/tcp/1")
+    assert speaker.networks == frozenset({"10.0.0.0/8"})
+    assert not speaker.is_allowed("/ip4/192.168.1.1/tcp/1")
 
 
 async def test_a_relay_in_use_is_needed(
@@ -140,9 +140,9 @@ async def test_all_that_dials_by_hearsay_shares_one_budget(there: Town) -> None:
     me, liar = await there.peer(1), await there.peer(2)
     await meet(me, liar)
     may_dial = member_of(me).shards._search.may_dial
-    burst = int(DIALS_A_PLACE.burst)
+    burst = int(DIALS_PER_ADDRESS.burst)
     assert [may_dial(PLACE, liar.peer_id) for _ in range(burst + 1)] == [*[True] * burst, False]
-    assert not me.hearsay.may_dial(PLACE, None), "of that place nobody may dial more"
+    assert not me.address_policy.may_dial(PLACE, None), "of that place nobody may dial more"
 
 
 async def test_what_one_network_says_is_one_speakers_word(there: Town) -> None:
@@ -153,7 +153,7 @@ async def test_what_one_network_says_is_one_speakers_word(there: Town) -> None:
     told = [f"/ip4/198.51.{n}.7/tcp/4001" for n in range(100)]
     num_dialled = sum(shards._search.may_dial(address, liar.peer_id) for address in told)
     assert num_dialled == 32
-    assert not me.hearsay.may_dial("/ip4/203.0.113.9/tcp/1", "10.0.2.0/24")
+    assert not me.address_policy.may_dial("/ip4/203.0.113.9/tcp/1", "10.0.2.0/24")
 
 
 async def test_what_is_said_of_shards_is_sifted(

@@ -20,7 +20,7 @@ from shoal_lab.simulation.network import LinkSettings
 from shoal_p2p.gossip.rate_limiter import FloodLimits
 from shoal_p2p.gossip.settings import MeshSettings
 from shoal_p2p.intake.ledger import LedgerLimits
-from shoal_p2p.peers.met_networks import NEVER_MET
+from shoal_p2p.peers.met_networks import UNKNOWN_NETWORK
 from shoal_wire.limits import MANIFEST_PROTOCOL, MAX_MANIFEST_BYTES
 from shoal_wire.types import PeerId
 from tests.redteam.answer_acts import answers_anything, answers_in_kind, answers_with_peers
@@ -266,7 +266,7 @@ class AttackRun:
                 name = entry.group.publisher
                 if name not in connected:
                     text = f"{name}, never met, counts for {entry.network} at {node.peer_id}"
-                    assert entry.network == NEVER_MET, world.say(text)
+                    assert entry.network == UNKNOWN_NETWORK, world.say(text)
 
     async def _check_service(self, world: World, honest: Sequence[Member]) -> None:
         """A newcomer gets the manifest, and its messages arrive."""

@@ -76,7 +76,7 @@ async def invites(attacker: WireAttacker, rng: random.Random) -> None:
     invite = decode_invite(encode_invite(Invite(swarm=Digest(bytes(32)), addresses=told)))
     discovery = Discovery(
         host=attacker.second,
-        hearsay=attacker.hearsay,
+        address_policy=attacker.address_policy,
         bootstrap=invite.addresses,
         settings=DiscoverySettings(invited=frozenset(invite.addresses)),
         rng=rng,

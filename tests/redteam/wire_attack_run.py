@@ -22,7 +22,7 @@ from typing import Any
 import trio
 
 from shoal_p2p.net.windows import MAX_UNREAD_BYTES
-from shoal_p2p.peers.address_policy import DIALS_A_PLACE
+from shoal_p2p.peers.address_policy import DIALS_PER_ADDRESS
 from shoal_wire.limits import MANIFEST_PROTOCOL, MAX_MANIFEST_BYTES
 from tests.redteam import frame_acts, reach_acts, talk_acts
 from tests.redteam.faults import faults
@@ -45,7 +45,7 @@ MAX_STREAMS = 64 + 64
 MAX_HELD_BYTES = (16 << 20) + 2 * NUM_REDS * MAX_UNREAD_BYTES
 MAX_TASKS_LEFT = 12
 """Additional bytes compared with before the attack, after all attackers have left."""
-MAX_LURED = 2 * int(DIALS_A_PLACE.burst)
+MAX_LURED = 2 * int(DIALS_PER_ADDRESS.burst)
 """Connections to a third party that the victim was told of, during one attack."""
 _ACT_S = 12.0
 _OWN_FAULTS = ("KeyError", "AttributeError", "IndexError", "AssertionError", "NameError")

@@ -51,7 +51,7 @@ class WireAttacker:
     ) -> None:
         self.host, self.second = host, second
         self.victim, self.lure, self.invited_to = victim, lure, invited_to
-        self.hearsay = AddressPolicy(second)
+        self.address_policy = AddressPolicy(second)
         """The remaining dials of a newcomer that reads its invitations."""
         self._next_id = 10_001
 

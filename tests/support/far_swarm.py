@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from shoal_p2p.buffer.pool import source_of
 from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.buffer.types import BufferEntry, BufferLimits
-from shoal_p2p.peers.met_networks import NEVER_MET
+from shoal_p2p.peers.met_networks import UNKNOWN_NETWORK
 from shoal_p2p.reputation.publisher_weights import PublisherWeights
 from shoal_policy.choice.advantage import group_advantages
 from shoal_policy.choice.sources import Candidate, SourceQuota
@@ -141,8 +141,8 @@ class FarSwarm:
     def _network_of(self, name: PeerId) -> str:
         kind = kind_of(name)
         if kind == "machine":
-            return NEVER_MET if self._scene.behind else kind
-        return NEVER_MET if kind == "far" and not self._scene.is_met else name
+            return UNKNOWN_NETWORK if self._scene.behind else kind
+        return UNKNOWN_NETWORK if kind == "far" and not self._scene.is_met else name
 
     def _round(self, now: float) -> None:
         self._report_own(now)

@@ -111,10 +111,10 @@ class CrowdNode:
         self.gossip = InstantGossip(
             self.host, self._rng, scorer=_Indifferent(), settings=settings.gossip
         )
-        self.directory, hearsay = ShardDirectory(), AddressPolicy(self.host)
+        self.directory, address_policy = ShardDirectory(), AddressPolicy(self.host)
         self.discovery = Discovery(
             host=self.host,
-            hearsay=hearsay,
+            address_policy=address_policy,
             bootstrap=(crowd.address,) if crowd.address else (),
             fetch_peers=partial(services.fetch_peers, self.host),
             settings=DiscoverySettings(
@@ -144,11 +144,11 @@ class CrowdNode:
         services.serve_full(self.host, self.discovery.note_full)
         self._demand = DemandMeter(external=settings.external, oversample=1)
         self._traffic = ShardTraffic(crowd.manifest)
-        self.keeper = self._keeper(hearsay)
+        self.keeper = self._keeper(address_policy)
         self.listens_since: dict[int, float] = {}
         self.num_heard = 0
 
-    def _keeper(self, hearsay: AddressPolicy) -> ShardKeeper:
+    def _keeper(self, address_policy: AddressPolicy) -> ShardKeeper:
         crowd, settings, me = self._crowd, self._crowd.settings, self.host.peer_id
         is_house = not self._bootstraps
         return ShardKeeper(
@@ -165,8 +165,8 @@ class CrowdNode:
             search=PeerSearch(
                 directory=self.directory,
                 ask=lambda peer, shards: services.fetch_peers(self.host, peer, shards),
-                may_dial=lambda address, said_by: hearsay.may_dial(
-                    address, hearsay.speaker(said_by).source
+                may_dial=lambda address, said_by: address_policy.may_dial(
+                    address, address_policy.speaker(said_by).source
                 ),
                 keep=self._bootstraps,
             ),

@@ -77,7 +77,7 @@ class SimulatedEnd:
         """Return none: everybody can be dialled here."""
         return NoRelays()
 
-    def punches(self, hearsay: AddressPolicy) -> Punches:
+    def punches(self, address_policy: AddressPolicy) -> Punches:
         """Return none: nobody is behind a router here."""
         return NoPunches()
 

@@ -1,8 +1,8 @@
-"""A clock that is wrong is told to its owner: it is compared with what a few peers answer.
+"""Warns the operator when the local clock differs from the peers' clocks.
 
-Batches carry the time they were made, and those far off are refused. A node whose clock is an hour
-behind refuses what everybody says, is refused by everybody, and nothing else about it looks wrong.
-What peers say is hearsay: it is told, and never acted upon.
+Batches carry their time of creation, and those far off are refused. A node whose clock is an hour
+behind refuses all batches and is refused by all peers, without any other symptom. The peers' clocks
+are unverified, so they are only reported, never used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ log = logging.getLogger(__name__)
 
 
 class ClockWatch:
-    """Asks now and then, and says when the clock becomes wrong and when it is right again."""
+    """Asks peers from time to time, and logs when the clock becomes wrong and when it is right
+    again."""
 
     def __init__(self, *, host: Host, rng: random.Random, wall_ms: Callable[[], int]) -> None:
         self._host = host
@@ -32,7 +33,7 @@ class ClockWatch:
         self._was_wrong = False
 
     async def run(self) -> None:
-        """Watch for ever."""
+        """Run until cancelled."""
         await trio.sleep(LOOK_S)  # the first peers are connected by then
         while True:
             asked = witnesses(self._host.connections(), self._rng)

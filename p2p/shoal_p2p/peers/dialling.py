@@ -1,11 +1,11 @@
-"""Dials one peer at its addresses, each a moment after the last, within the budgets.
+"""Dials one peer at its addresses, one after another with a short delay, within the limits.
 
-    address ─▶ given by the user? ─▶ its name is looked up ─▶ may an invitation name that? ─┐
-            └─ heard of ────────────────────────────────────────────────────────────────────┤
-    dialled, if nobody of shoal has answered there, only within the place's budget ◀────────┘
+    address ─▶ configured? ─▶ its name is resolved ─▶ may an invitation name the result? ─┐
+            └─ third-party ──────────────────────────────────────────────────────────────┤
+    dialled, within the limit for that address until a shoal peer has answered there ◀────┘
 
-An invitation is a stranger's text, and a name points where its owner wants: so both are held to
-what hearsay is held to, until a peer of shoal has answered at the place.
+Invitations are untrusted, and a name's owner controls where it points. So both are limited like
+third-party addresses until a shoal peer has answered at the address.
 """
 
 from __future__ import annotations
@@ -17,32 +17,34 @@ import trio
 
 from shoal_p2p.net.host import DialError
 from shoal_p2p.net.interface import Host
-from shoal_p2p.peers.address_policy import AddressPolicy, AddressSource, own_homes
+from shoal_p2p.peers.address_policy import AddressPolicy, AddressSource, own_private_networks
 from shoal_p2p.peers.targets import DialTarget, DiscoverySettings
 
 OnAnswer = Callable[[DialTarget, str, str], None]
-"""Called with the target, the address it was known by, and the place that was dialled."""
+"""Called with the target, the address as known, and the resolved address that was dialled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DialResult:
-    """The outcome of the dials of one peer; it is connected or not, whatever this says."""
+    """The outcome of dialling one peer. Whether it is connected must be checked separately."""
 
     errors: list[DialError]
     wait_s: float | None
-    """Seconds until one of its addresses may be dialled, where none may be yet."""
+    """Seconds until one of its addresses may be dialled, if none may be yet."""
 
 
 class Dialler:
-    """Dials targets. One for each discovery."""
+    """Dials targets for one discovery."""
 
-    def __init__(self, host: Host, hearsay: AddressPolicy, settings: DiscoverySettings) -> None:
+    def __init__(
+        self, host: Host, address_policy: AddressPolicy, settings: DiscoverySettings
+    ) -> None:
         self._host = host
-        self._hearsay = hearsay
+        self._address_policy = address_policy
         self._settings = settings
 
     async def dial(self, target: DialTarget, on_answer: OnAnswer) -> DialResult:
-        """Dial a peer's addresses; the first success ends the race."""
+        """Dial a peer's addresses until one succeeds."""
         errors: list[DialError] = []
         waits: list[float] = []
         num_dialled = 0
@@ -75,17 +77,17 @@ class Dialler:
         return DialResult(errors=errors, wait_s=min(waits) if waits and not num_dialled else None)
 
     def _wait_s(self, target: DialTarget, address: str, place: str) -> float:
-        """Take one dial of a place and return 0, or return the seconds to wait."""
+        """Charge one dial and return 0, or return the seconds to wait."""
         if target.is_proven(place):
             return 0.0
         if target.given:
-            return self._hearsay.given_wait_s(place)
-        return self._hearsay.wait_s(place, target.source_of(address))
+            return self._address_policy.configured_wait_s(place)
+        return self._address_policy.wait_s(place, target.source_of(address))
 
     async def _places(
         self, target: DialTarget, errors: list[DialError]
     ) -> AsyncIterator[tuple[str, str]]:
-        """Yield each address with every place that it stands for, each place once."""
+        """Yield each address with all its distinct resolved addresses."""
         seen: set[str] = set()
         for address in target.addresses:
             places = await self._places_of(target, address, errors) if target.given else (address,)
@@ -97,7 +99,7 @@ class Dialler:
     async def _places_of(
         self, target: DialTarget, address: str, errors: list[DialError]
     ) -> tuple[str, ...]:
-        """Return the places of an address that the user or an invitation gave."""
+        """Return the resolved addresses of one from the user or an invitation."""
         places: tuple[str, ...] = ()
         with trio.move_on_after(self._settings.dial_timeout_s):
             places = await self._host.resolve(address, target.peer_id)
@@ -105,8 +107,8 @@ class Dialler:
             errors.append(DialError(f"{address}: the name has no address"))
         if f"{address}/p2p/{target.peer_id}" not in self._settings.invited:
             return places
-        inviter = AddressSource(source="invitation", homes=own_homes())
-        named = tuple(place for place in places if inviter.may_tell(place))
+        inviter = AddressSource(source="invitation", networks=own_private_networks())
+        named = tuple(place for place in places if inviter.is_allowed(place))
         if len(named) < len(places):
             errors.append(
                 DialError(

@@ -1,11 +1,12 @@
-"""Peer exchange: which connected peer is asked for others, and when. No I/O of its own.
+"""Schedules peer exchange: which connected peer is asked for its peers, and when. No I/O of its
+own.
 
-    too few peers   each connected one at once, and one of them again now and then
-    enough          a bootstrap at once, which was visited for that; of others one now and then
+    too few peers   each connected one at once, and a random one again at intervals
+    enough          a visited bootstrap at once, and one of the other peers at intervals
 
-Who has enough peers learns next to nothing from each that comes, and needs it only when they have
-gone: those that are left are asked then. Who has met nobody asks again soon: of two that came
-together, the first to ask hears nothing of the second.
+A node with enough peers learns little from each newcomer and needs it only after losing others;
+then the remaining peers are asked. A node without peers asks again soon: of two that join together,
+the first to ask does not hear of the second.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from shoal_wire.types import PeerId
 
 
 class ExchangeSchedule:
-    """Remembers who of the connected was asked."""
+    """Remembers which connected peers were asked."""
 
     def __init__(
         self, settings: DiscoverySettings, bootstraps: frozenset[PeerId], rng: random.Random
@@ -29,15 +30,15 @@ class ExchangeSchedule:
         self._asked: set[PeerId] = set()
         self._last_s = -math.inf
 
-    def whom(self, connected: frozenset[PeerId], now: float) -> list[PeerId]:
-        """Return whom of those connected to ask, who count as asked then; often nobody."""
+    def choose(self, connected: frozenset[PeerId], now: float) -> list[PeerId]:
+        """Return the connected peers to ask now, and record them as asked; often empty."""
         self._asked &= connected
         is_due = now >= self._last_s + self.pause_s(connected)
-        whom = self._chosen(connected, self._missing(connected), is_due=is_due)
-        if whom:
+        choose = self._chosen(connected, self._missing(connected), is_due=is_due)
+        if choose:
             self._last_s = now
-            self._asked.update(whom)
-        return whom
+            self._asked.update(choose)
+        return choose
 
     def _chosen(self, connected: frozenset[PeerId], missing: int, *, is_due: bool) -> list[PeerId]:
         fresh = sorted(connected - self._asked)
@@ -48,12 +49,12 @@ class ExchangeSchedule:
         return self._rng.sample(pool, min(1, len(pool)))
 
     def pause_s(self, connected: frozenset[PeerId]) -> float:
-        """Return how long after the last asking one of these is asked again."""
+        """Return the pause after the last exchange until one of these peers is asked again."""
         settings, missing = self._settings, self._missing(connected)
         if missing <= 0:
-            return settings.settled_s
+            return settings.backoff_s
         is_alone = missing >= settings.target_peers
-        return settings.alone_s if is_alone else settings.exchange_interval_s
+        return settings.min_backoff_s if is_alone else settings.exchange_interval_s
 
     def _missing(self, connected: frozenset[PeerId]) -> int:
         return self._settings.target_peers - len(connected - self._bootstraps)

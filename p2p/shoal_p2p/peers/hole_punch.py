@@ -1,13 +1,13 @@
-"""A connection through a relay becomes a direct one, where the routers between let it.
+"""Replaces relayed connections by direct ones where the NATs allow it (DCUtR).
 
-    circuit that came in ─▶ the other's own addresses ─ answered ─▶ direct, the circuit is let go
-                                     │ not
+    inbound circuit ─▶ dial the peer's addresses ─ success ─▶ direct, the circuit is closed
+                                     │ failure
                                      ▼
-                  agree on a moment (`net.dcutr`), both dial ─▶ the same, or again: 3 times,
-                                                                    then not for ten minutes
+                  agree on a moment (`net.dcutr`), both dial ─▶ success, or again: 3 attempts,
+                                                                then a pause of ten minutes
 
-What the other side says of its addresses is hearsay: only of networks it may tell of, and each
-dial is taken from the same few that hearsay has (`shoal_p2p.peers.address_policy`).
+The other side's addresses are unverified: only those of networks that it may report are dialled,
+within the limits for third-party addresses (`shoal_p2p.peers.address_policy`).
 """
 
 from __future__ import annotations
@@ -40,38 +40,38 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PAUSES_S = (1.0, 3.0)
-"""Pauses between two tries."""
+"""Pauses between two attempts, in seconds."""
 TRIES = len(_PAUSES_S) + 1
-"""Tries per circuit, as DCUtR's specification has it."""
-_KNOCKS_S = (0.1, 0.3, 0.8)
-"""Pauses between dials where a router refuses and does not just drop."""
+"""Attempts for each circuit, as in the DCUtR specification."""
+_DIAL_PAUSES_S = (0.1, 0.3, 0.8)
+"""Pauses between dials if a NAT rejects packets instead of dropping them."""
 
 
 class HolePunch:
-    """Start with ``await nursery.start(punch.run)``, after the host."""
+    """Punches holes. Start with ``await nursery.start(punch.run)``, after the host."""
 
-    def __init__(self, *, host: Libp2pHost, hearsay: AddressPolicy) -> None:
+    def __init__(self, *, host: Libp2pHost, address_policy: AddressPolicy) -> None:
         self._host = host
-        self._hearsay = hearsay
-        self._come = trio.Event()
-        """A peer has connected since the last look."""
-        self._leading: set[PeerId] = set()
-        self._following: set[PeerId] = set()
+        self._address_policy = address_policy
+        self._peer_connected = trio.Event()
+        """Set when a peer has connected since the last check."""
+        self._initiating: set[PeerId] = set()
+        self._responding: set[PeerId] = set()
         self._rests_until: BoundedDict[PeerId, float] = BoundedDict()
         self._ended: BoundedDict[PeerId, bool] = BoundedDict()
-        host.add_peer_callbacks(connected=lambda _peer_id: self._come.set())
+        host.add_peer_callbacks(connected=lambda _peer_id: self._peer_connected.set())
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Relayed peers that became direct, and all with whom it was tried, the latest result."""
+        """Relayed peers that became direct, and all that were tried, by their latest result."""
         return sum(self._ended.values()), len(self._ended)
 
     @property
     def is_symmetric_nat(self) -> bool:
-        """True if the router is known to show each place outside another port."""
-        return is_symmetric_nat(self._sightings())
+        """True if this node is known to be behind a symmetric NAT."""
+        return is_symmetric_nat(self._observed_addresses())
 
-    def _sightings(self) -> list[ObservedAddress]:
+    def _observed_addresses(self) -> list[ObservedAddress]:
         return [
             ObservedAddress(
                 local_port=c.local_port, observed=self._host.observed_address(c.peer_id)
@@ -80,17 +80,20 @@ class HolePunch:
             if not is_circuit(c.address)
         ]
 
-    def _doors(self) -> tuple[str, ...]:
-        """Return the transport addresses at which this node may be knocked at, surest first."""
+    def _candidates(self) -> tuple[str, ...]:
+        """Return the transport addresses at which this node may be dialled, the most likely
+        first."""
         own = [address.rpartition("/p2p/")[0] for address in self._host.interface_addrs()]
         public = [
             address for address in own if private_network_of(host_and_port(address)[0]) is None
         ]
         told = (*self._host.announced.configured, *self._host.announced.forwarded, *public)
-        return tuple(dict.fromkeys((*told, *punch_candidates(self._sightings(), tcp_ports(own)))))
+        return tuple(
+            dict.fromkeys((*told, *punch_candidates(self._observed_addresses(), tcp_ports(own))))
+        )
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Try each circuit that came in, until cancelled."""
+        """Process inbound circuits until cancelled."""
         self._host.serve_streams(DCUTR, self.follow)
         task_status.started()
         async with trio.open_nursery() as nursery:
@@ -101,31 +104,31 @@ class HolePunch:
                     if is_circuit(c.address) and c.direction is Direction.IN
                 ]
                 for peer_id in self._due(circuits):
-                    self._leading.add(peer_id)
-                    nursery.start_soon(self._lead, peer_id)
+                    self._initiating.add(peer_id)
+                    nursery.start_soon(self._initiate, peer_id)
                 if circuits:
                     await trio.sleep(RETRY_S)
                     continue
-                # Also while nobody comes: a circuit may be what is left of two connections.
+                # Also without new connections: a circuit may be what is left of two connections.
                 with trio.move_on_after(LOOK_S):
-                    await self._come.wait()
-                self._come = trio.Event()
+                    await self._peer_connected.wait()
+                self._peer_connected = trio.Event()
 
     def _due(self, circuits: Sequence[ConnectionInfo]) -> list[PeerId]:
         now = trio.current_time()
         due = [
             c.peer_id
             for c in circuits
-            # A poll's time is enough for both to have told each other who they are.
+            # After this delay both sides have usually finished identify.
             if c.opened_s >= RETRY_S
-            and c.peer_id not in self._leading
+            and c.peer_id not in self._initiating
             and self._rests_until.get(c.peer_id, 0.0) <= now
         ]
-        return due[: DIALS_AT_ONCE - len(self._leading)]
+        return due[: DIALS_AT_ONCE - len(self._initiating)]
 
     # Leading
 
-    async def _lead(self, peer_id: PeerId) -> None:
+    async def _initiate(self, peer_id: PeerId) -> None:
         started = trio.current_time()
         self._rests_until[peer_id] = started + AGAIN_S
         try:
@@ -135,7 +138,7 @@ class HolePunch:
                 if not self._is_relayed(peer_id) or await self._try(peer_id, number):
                     break
         finally:
-            self._leading.discard(peer_id)
+            self._initiating.discard(peer_id)
         if not self._is_relayed(peer_id):
             if not self._note_direct(peer_id, started):
                 self._rests_until[peer_id] = trio.current_time() + LOOK_S
@@ -148,11 +151,11 @@ class HolePunch:
     async def _try(self, peer_id: PeerId, number: int) -> bool:
         try:
             if not number and (known := self._host.peer_addresses(peer_id)):
-                await self._knock_at(peer_id, known, as_client=True)
+                await self._punch_all(peer_id, known, as_client=True)
             if self._is_relayed(peer_id):
                 agreed = await self._talk(peer_id)
                 await trio.sleep(agreed.wait_s)
-                await self._knock_at(peer_id, agreed.addresses, as_client=False)
+                await self._punch_all(peer_id, agreed.addresses, as_client=False)
         except Exception as error:  # noqa: BLE001 - the other side's bytes, silence or end
             logger.debug("no hole punched to %s: %r", peer_id, error)
         return not self._is_relayed(peer_id)
@@ -161,7 +164,7 @@ class HolePunch:
         with trio.fail_after(REPLY_S):
             stream = await self._host.open_stream(peer_id, DCUTR)
             try:
-                agreed = await initiate(stream, self._doors())
+                agreed = await initiate(stream, self._candidates())
                 await stream.close()  # a reset could overtake the last word
             except BaseException:
                 await reset_stream(stream)
@@ -171,45 +174,45 @@ class HolePunch:
     # Following
 
     async def follow(self, peer_id: PeerId, stream: Stream) -> None:
-        """Serve one stream of the protocol; what a peer's bytes raise resets it."""
-        is_busy = peer_id in self._following or len(self._following) >= DIALS_AT_ONCE
+        """Respond on one DCUtR stream. Malformed messages reset it."""
+        is_busy = peer_id in self._responding or len(self._responding) >= DIALS_AT_ONCE
         if is_busy or not self._is_relayed(peer_id):
             await reset_stream(stream)
             return
-        self._following.add(peer_id)
+        self._responding.add(peer_id)
         started = trio.current_time()
         try:
             with trio.fail_after(REPLY_S):
-                agreed = await respond(stream, self._doors())
-            await self._knock_at(peer_id, agreed.addresses, as_client=True)
+                agreed = await respond(stream, self._candidates())
+            await self._punch_all(peer_id, agreed.addresses, as_client=True)
         finally:
-            self._following.discard(peer_id)
+            self._responding.discard(peer_id)
             await reset_stream(stream)
         self._ended[peer_id] = self._note_direct(peer_id, started)
 
     # Both
 
-    async def _knock_at(
+    async def _punch_all(
         self, peer_id: PeerId, addresses: Sequence[str], *, as_client: bool
     ) -> None:
-        """Dial all that may be dialled, until one connection is direct or the time is over."""
-        speaker = self._hearsay.speaker(peer_id)
-        told = [a for a in addresses if not is_circuit(a) and speaker.may_tell(a)][:MAX_ADDRESSES]
+        """Dial all allowed addresses until a direct connection exists or the time is over."""
+        speaker = self._address_policy.speaker(peer_id)
+        told = [a for a in addresses if not is_circuit(a) and speaker.is_allowed(a)][:MAX_ADDRESSES]
         if not told:
             return
         with trio.move_on_after(SHORT_DEADLINE_S):
             async with trio.open_nursery() as nursery:
                 for address in told:
                     nursery.start_soon(
-                        partial(self._knock, address, peer_id, speaker.source, as_client=as_client)
+                        partial(self._punch, address, peer_id, speaker.source, as_client=as_client)
                     )
                 while self._is_relayed(peer_id):  # noqa: ASYNC110 - it comes in by any way
                     await trio.sleep(POLL_S)
                 nursery.cancel_scope.cancel()
 
-    async def _knock(self, address: str, peer_id: PeerId, source: str, *, as_client: bool) -> None:
-        for pause_s in (*_KNOCKS_S, None):
-            if not self._hearsay.may_dial(address, source):
+    async def _punch(self, address: str, peer_id: PeerId, source: str, *, as_client: bool) -> None:
+        for pause_s in (*_DIAL_PAUSES_S, None):
+            if not self._address_policy.may_dial(address, source):
                 return
             try:
                 await self._host.punch_dial(address, peer_id, as_client=as_client)
@@ -223,7 +226,7 @@ class HolePunch:
         return is_circuit(self._host.remote_address(peer_id))
 
     def _note_direct(self, peer_id: PeerId, started: float) -> bool:
-        """Take note of a direct connection; return whether there is one."""
+        """Record a direct connection, and return whether there is one."""
         address = self._host.remote_address(peer_id)
         if not address or is_circuit(address):
             return False

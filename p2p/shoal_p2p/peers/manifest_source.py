@@ -106,7 +106,7 @@ class ManifestSource:
         """The manifest of the folder's last run, from which no bootstrap moves this peer."""
         if self._pinned is not None and self._wanted == "none":
             self._wanted = self._pinned.digest.hex()
-        self._strangers: dict[PeerId, str] = {}
+        self._other_swarms: dict[PeerId, str] = {}
         """The bootstraps that are of another swarm than the one wanted, and of which."""
 
     @property
@@ -141,7 +141,7 @@ class ManifestSource:
                 bootstrap is of the swarm that the settings name.
         """
         saved = self._saved()
-        if self._bootstraps and (asked := await self._asked_in_time(saved)) is not None:
+        if self._bootstraps and (asked := await self._ask_in_time(saved)) is not None:
             return FoundManifest(manifest=await self._adopt(asked), confirmed=True)
         if saved is not None:
             self._save(saved, is_founded=self._memory.is_founded)
@@ -157,7 +157,7 @@ class ManifestSource:
         log.warning("nobody of swarm %s answers yet: waiting for %s", self._wanted[:12], who)
         return FoundManifest(manifest=await self._adopt(await self._ask()), confirmed=True)
 
-    async def _asked_in_time(self, saved: Manifest | None) -> Manifest | None:
+    async def _ask_in_time(self, saved: Manifest | None) -> Manifest | None:
         wait_s = self._wait_s if saved is None else min(self._wait_s, AT_ONCE_S)
         with trio.move_on_after(wait_s):
             try:
@@ -221,20 +221,20 @@ class ManifestSource:
         while True:
             connected = self._host.connected_peers()
             for peer_id in self._bootstraps:
-                if peer_id in connected and peer_id not in self._strangers:
+                if peer_id in connected and peer_id not in self._other_swarms:
                     manifest = await _try_fetch(self._host, peer_id)
                     if manifest is not None and self._is_wanted(manifest):
                         return manifest
                     if manifest is not None:
                         name = visible_name(manifest.swarm_name)
-                        self._strangers[peer_id] = f"{name} {manifest.short_name}"
-            if self._strangers.keys() >= set(self._bootstraps):
+                        self._other_swarms[peer_id] = f"{name} {manifest.short_name}"
+            if self._other_swarms.keys() >= set(self._bootstraps):
                 raise ManifestError(self._other_swarm())
             await trio.sleep(pause)
             pause = min(RETRY_S, pause * 1.2)
 
     def _other_swarm(self) -> str:
-        peer_id, swarm = next(iter(self._strangers.items()))
+        peer_id, swarm = next(iter(self._other_swarms.items()))
         if self._pinned is not None and self._settings.swarm_id == "none":
             return (
                 f"{peer_id} is of swarm {swarm}, and the run in {self._data_dir} of swarm "

@@ -1,7 +1,7 @@
-"""The network of each peer that this node has been connected to, now or earlier.
+"""Remembers the network of each peer that this node has been connected to.
 
-A name says nothing of where it is, and an address that a peer claims proves nothing. A connection
-proves both: that the peer has the key of its name, and that it is in that network.
+A peer id says nothing about location, and a claimed address proves nothing. A connection proves
+both that the peer has the key of its id and that it is in that network.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from shoal_base.bounded import MANY, BoundedDict
 from shoal_p2p.net.interface import Host
 from shoal_wire.types import PeerId
 
-NEVER_MET: Final = ""
+UNKNOWN_NETWORK: Final = ""
 """The network of a peer that this node has never been connected to."""
 
 
 class MetNetworks:
-    """Remembers the networks of at most `MANY` peers; the one used longest ago is forgotten.
+    """Networks of at most `MANY` peers; the least recently used is forgotten.
 
-    A peer whose groups arrive is used with each: one network, which may open ten connections a
-    second, cannot make this node forget it.
+    A peer is used with each group that it delivers, so one network that opens ten connections a
+    second cannot make this node forget it.
     """
 
     def __init__(self, host: Host) -> None:
@@ -29,8 +29,9 @@ class MetNetworks:
         host.add_peer_callbacks(connected=self._on_connected)
 
     def network_of(self, peer_id: PeerId) -> str:
-        """Return a peer's network (`Host.source_of`); `NEVER_MET` without a connection so far."""
-        network = self._host.source_of(peer_id) or self._networks.get(peer_id, NEVER_MET)
+        """Return a peer's network (`Host.source_of`); `UNKNOWN_NETWORK` if it has never been
+        connected."""
+        network = self._host.source_of(peer_id) or self._networks.get(peer_id, UNKNOWN_NETWORK)
         if network:
             self._networks[peer_id] = network
         return network

@@ -1,4 +1,4 @@
-"""Log lines while no bootstrap answers, and how often they come. Pure."""
+"""Log lines about bootstraps that do not answer, rate-limited. Pure."""
 
 from __future__ import annotations
 
@@ -8,52 +8,52 @@ from shoal_p2p.net.access import AccessDenied
 from shoal_wire.types import PeerId
 
 
-class BootstrapNews:
-    """A line after a minute without any bootstrap, then at doubling intervals up to an hour."""
+class BootstrapLog:
+    """Logs after a minute without any bootstrap, then at doubling intervals up to an hour."""
 
     def __init__(self, now: float) -> None:
         self._lose(now)
 
     def _lose(self, now: float) -> None:
         self._lost_at, self._quiet = now, LogThrottle(now + MINUTE_S)
-        self._is_lost, self._said = True, False
+        self._is_lost, self._is_logged = True, False
 
     def look(self, *, answering: bool, now: float, num_peers: int, last_error: str) -> str | None:
         """Return a line to log, if it is time for one."""
         if answering:
-            said, self._is_lost, self._said = self._said, False, False
-            return "a bootstrap answers again" if said else None
+            was_logged, self._is_lost, self._is_logged = self._is_logged, False, False
+            return "a bootstrap answers again" if was_logged else None
         if not self._is_lost:
             self._lose(now)
         if not self._quiet.may_say(now):
             return None
         silent_s = now - self._lost_at
-        self._said = True
+        self._is_logged = True
         return (
             f"no bootstrap has answered for {_spoken(silent_s)} ({last_error or 'no error yet'}); "
             f"still trying; other peers connected: {num_peers}"
         )
 
 
-class BarNews:
-    """A line as soon as it is known that a key or a list keeps a bootstrap away."""
+class DenialLog:
+    """Logs once when a key or a list keeps a bootstrap away."""
 
     def __init__(self) -> None:
         self._found: dict[PeerId, tuple[AccessDenied, int]] = {}
-        """The key or list that kept each away at its latest dials, and how many in a row."""
+        """The denial of each peer's latest dials, and how many in a row."""
 
     def look(self, peer_id: PeerId, address: str, denial: AccessDenied) -> str | None:
-        """Take what a dial ended in; return a line to log, if it is news."""
+        """Record the result of a dial, and return a line to log if it is new."""
         before, times = self._found.get(peer_id, (denial, 0))
         times = times + 1 if before is denial else 1
         self._found[peer_id] = (denial, times)
-        # A connection that broke by chance looks like a list's refusal, but not twice.
+        # A broken connection looks like a list's refusal, but not twice in a row.
         if times != (2 if denial in (AccessDenied.NOT_LISTED, AccessDenied.BANNED) else 1):
             return None
         return f"cannot join by {address}: {denial.message}; {denial.remedy}"
 
     def answered(self, peer_id: PeerId) -> None:
-        """It connected: what kept it away is news again."""
+        """Record a successful connection, so that a later denial is logged again."""
         self._found.pop(peer_id, None)
 
 

@@ -1,7 +1,8 @@
-"""The peers worth remembering across restarts: where they were, and how well dialling went.
+"""The peers remembered across restarts: their addresses, and the success of dialling them.
 
-What only others said of a peer is not in it.  No I/O of its own. Bounded: 256 peers of 8 addresses,
-64 of one network; those never dialled go first, then the lowest-ranked.
+Peers known only from third parties are not included. No I/O of its own. Limited to 256 peers with 8
+addresses each, and 64 of one network. Peers never dialled successfully are evicted first, then the
+lowest-ranked.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from shoal_wire.types import PeerId
 MAX_PEERS = 256
 """Peers that are remembered."""
 MAX_OF_NETWORK = MAX_PEERS // 4
-"""Peers of one network that are remembered. Loopback is free."""
+"""Remembered peers of one network. Loopback is exempt."""
 _VERSION = 1
 
 
@@ -39,7 +40,7 @@ class BookEntry:
     last_seen_ms: int
     """Wall clock of the last time it was connected; 0 if never."""
     num_successes: int = 0
-    """Times that this node has reached it by a dial of its own."""
+    """Successful dials by this node."""
     num_failures: int = 0
     """Failed dials since the last success."""
 
@@ -60,8 +61,8 @@ class _Saved(TypedDict):
 _SAVED: Final = TypeAdapter(_Saved)
 
 
-def _goes_first(entry: BookEntry) -> tuple[bool, tuple[int, int, int]]:
-    """Sort key of who makes room, last first: those that this node never reached itself."""
+def _eviction_key(entry: BookEntry) -> tuple[bool, tuple[int, int, int]]:
+    """Sort key for eviction, last first: peers that this node never dialled successfully."""
     return (entry.num_successes == 0, _rank(entry))
 
 
@@ -96,10 +97,10 @@ class PeerBook:
         """Entries by network."""
         self._ranked: tuple[BookEntry, ...] | None = None
         self._text: str | None = None
-        """Results of `ranked` and `to_json`, kept until something changes."""
-        self.num_met = 0
-        """Changes of the book that are saved at once: a peer reached for the first time, and one of
-        the first 64 that came by, or at another place. Strangers' names beyond these wait."""
+        """Cached results of `ranked` and `to_json`."""
+        self.num_urgent = 0
+        """Changes to be saved at once: the first success with a peer, and a new inbound peer or
+        address among the first 64. Further ids of unknown peers wait."""
         for entry in entries:
             self._put(entry)
 
@@ -107,25 +108,25 @@ class PeerBook:
         return len(self._entries)
 
     def get(self, peer_id: PeerId) -> BookEntry | None:
-        """Return what is remembered of `peer_id`."""
+        """Return the entry of `peer_id`."""
         return self._entries.get(peer_id)
 
     def ranked(self) -> tuple[BookEntry, ...]:
-        """Return all entries, the likeliest to answer first."""
+        """Return all entries, the most likely to answer first."""
         if self._ranked is None:
             self._ranked = tuple(sorted(self._entries.values(), key=_rank))
         return self._ranked
 
     def note_connected(self, peer: PeerAddresses, *, now_ms: int, by_dial: bool = True) -> None:
-        """`peer` is connected; the addresses given are known good or announced by itself.
+        """Record that `peer` is connected, with addresses that work or that it announced itself.
 
-        Whom this node has not dialled itself (`by_dial`) pushes out nobody whom it has.
+        A peer that this node did not dial (`by_dial`) evicts no peer that it did.
         """
         old = self._entries.get(peer.peer_id)
         is_reached = by_dial and not (old and old.num_successes)
         is_new = not set(peer.addresses) <= set(old.addresses if old else ())
         if is_reached or (is_new and len(self._entries) < FEW):
-            self.num_met += 1
+            self.num_urgent += 1
         self._put(
             BookEntry(
                 peer_id=peer.peer_id,
@@ -136,7 +137,7 @@ class PeerBook:
         )
 
     def note_failed(self, peer_id: PeerId) -> None:
-        """A dial of `peer_id` failed; nothing happens to peers not in the book."""
+        """Record a failed dial. Peers without an entry are ignored."""
         if old := self._entries.get(peer_id):
             self._entries[peer_id] = replace(old, num_failures=old.num_failures + 1)
             self._ranked = self._text = None
@@ -151,7 +152,7 @@ class PeerBook:
         self._entries[entry.peer_id] = entry
         self._num_of[_network(entry)] += 1
         self._ranked = self._text = None
-        if (pool := self._too_many_with(entry)) and (gone := max(pool, key=_goes_first)):
+        if (pool := self._eviction_candidates(entry)) and (gone := max(pool, key=_eviction_key)):
             never_reached = entry.num_successes == 0 < gone.num_successes
             forgotten = entry if never_reached else gone
             del self._entries[forgotten.peer_id]
@@ -163,8 +164,8 @@ class PeerBook:
         if not self._num_of[network]:
             del self._num_of[network]
 
-    def _too_many_with(self, entry: BookEntry) -> list[BookEntry]:
-        """Return of whom one must go for `entry`; nobody while there is room."""
+    def _eviction_candidates(self, entry: BookEntry) -> list[BookEntry]:
+        """Return the eviction candidates for `entry`; empty if there is space."""
         network = _network(entry)
         is_crowded = network is not None and self._num_of[network] > MAX_OF_NETWORK
         if not is_crowded and len(self._entries) <= self._max_peers:
@@ -193,7 +194,7 @@ class PeerBook:
 
     @classmethod
     def from_json(cls, text: str, *, max_peers: int = MAX_PEERS) -> PeerBook:
-        """Read a book. Raises ValueError if anything in it is not as it should be."""
+        """Read a book. Raises ValueError if it is malformed."""
         try:
             saved = _SAVED.validate_json(text, strict=True)
         except ValidationError:

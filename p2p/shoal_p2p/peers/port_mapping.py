@@ -97,7 +97,7 @@ class PortMapping:
                 if port is not None and not can_ask():
                     logger.warning("the router is not asked to forward a port: %s", MISSING)
                     self.error = MISSING
-                    self._become(MappingState.NONE)
+                    self._set_state(MappingState.NONE)
                     return
                 if port is not None:
                     await self._ask(port)
@@ -110,9 +110,11 @@ class PortMapping:
     def _port(self) -> int | None:
         """Return the port to forward; None where that is of no use."""
         own = [a.rpartition("/p2p/")[0] for a in self._host.interface_addrs()]
-        homes = {a: private_network_of(host_and_port(a)[0]) for a in own if a.startswith("/ip4/")}
-        behind = [a for a, home in homes.items() if home not in (None, LOOPBACK)]
-        if None in homes.values() or self._host.announced.configured:
+        networks = {
+            a: private_network_of(host_and_port(a)[0]) for a in own if a.startswith("/ip4/")
+        }
+        behind = [a for a, home in networks.items() if home not in (None, LOOPBACK)]
+        if None in networks.values() or self._host.announced.configured:
             return None
         return next(iter(tcp_ports(behind)), None)
 
@@ -131,9 +133,9 @@ class PortMapping:
             logger.debug("no router forwards a port: %s", self.error)
         before, self.forwarded = self.forwarded, found
         if found is None:
-            self._become(MappingState.NONE)
+            self._set_state(MappingState.NONE)
         elif before is None or _place(before) != _place(found):
-            self._become(MappingState.UNTRIED)
+            self._set_state(MappingState.UNTRIED)
             logger.info("the router forwards to this node, and calls it %s", _place(found))
 
     async def _try_from_outside(self) -> None:
@@ -143,12 +145,12 @@ class PortMapping:
         for _ in range(_MAX_TRIES):
             connections = self._host.connections()
             answers = [seen for seen in await self._look(connections) if seen.dialled]
-            said = outsiders({s.peer_id: self._got_in(s) for s in answers}, connections)
-            if most_say_so(said, connections):
-                self._become(MappingState.REACHED)
+            reports = outsiders({s.peer_id: self._has_reached(s) for s in answers}, connections)
+            if most_say_so(reports, connections):
+                self._set_state(MappingState.REACHED)
                 return
             if answers:
-                self._become(MappingState.SHUT)
+                self._set_state(MappingState.SHUT)
             await trio.sleep(_TRY_S)
 
     async def _look(self, connections: Iterable[ConnectionInfo]) -> list[ReachabilityReport]:
@@ -157,13 +159,13 @@ class PortMapping:
         direct = [c for c in connections if not is_circuit(c.address)]
         return await ask_each(self._host, witnesses(direct, self._rng), ports=ports)
 
-    def _got_in(self, seen: ReachabilityReport) -> bool:
+    def _has_reached(self, seen: ReachabilityReport) -> bool:
         """Return whether a peer says that it got in at the very address that the router says."""
         assert self.forwarded is not None
         at = ip_of(host_and_port(seen.observed)[0]) if seen.observed else None
         return bool(seen.open_ports) and at is not None and at == ip_of(self.forwarded.host)
 
-    def _become(self, state: MappingState) -> None:
+    def _set_state(self, state: MappingState) -> None:
         self.state = state
         is_reached = state is MappingState.REACHED
         self._host.announced.forwarded = (self.place,) if is_reached else ()
@@ -174,7 +176,7 @@ class PortMapping:
     async def _forget(self) -> None:
         if self.forwarded is None:
             return
-        self._become(MappingState.NONE)
+        self._set_state(MappingState.NONE)
         with trio.move_on_after(SHORT_DEADLINE_S) as scope:
             scope.shield = True
             try:

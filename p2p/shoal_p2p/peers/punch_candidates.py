@@ -1,7 +1,7 @@
-"""The doors of a router, as peers see them: where this node may be knocked at. No I/O of its own.
+"""Candidate addresses for hole punching: NAT mappings as peers observe them. No I/O of its own.
 
-A router has a door for each port behind it.  One that has another door for each place outside
-(symmetric) cannot be told where to knock: the door that peers see is theirs alone.
+A NAT maps each local port to an external port. A symmetric NAT uses another mapping for each remote
+endpoint, so the port that a peer observes is valid for that peer only.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from shoal_p2p.net.inbound_gate import ip_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedAddress:
-    """One peer's word on where this node's connection comes from."""
+    """This node's address as one peer observes it."""
 
     local_port: int
-    """This end's port of that connection."""
+    """The local port of that connection."""
     observed: str
-    """Transport address at the other end; a claim."""
+    """Transport address as the peer reports it; not verified."""
 
 
 def punch_candidates(sightings: Iterable[ObservedAddress], ports: Sequence[int]) -> tuple[str, ...]:
-    """Return the addresses at which a host that listens on `ports` may be knocked at, surest first.
+    """Return candidate addresses of a host that listens on `ports`, the most likely first.
 
-    First what is seen of those ports; then the same numbers at the hosts that were seen, since many
-    routers keep a port's number.
+    First the mappings observed for those ports; then the same port numbers at the observed hosts,
+    since many routers keep the number.
     """
     hosts: dict[str, None] = {}
     seen: dict[str, None] = {}
@@ -41,7 +41,7 @@ def punch_candidates(sightings: Iterable[ObservedAddress], ports: Sequence[int])
 
 
 def is_symmetric_nat(sightings: Iterable[ObservedAddress]) -> bool:
-    """Return whether one port was seen at two ports of one host: the router is symmetric."""
+    """Return whether one local port was observed at two ports of one host."""
     seen: dict[tuple[int, str], str] = {}
     for sighting in sightings:
         if not sighting.observed or not sighting.local_port:

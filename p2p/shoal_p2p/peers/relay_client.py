@@ -3,7 +3,7 @@
 auto: peers try to dial us ─▶ few could  ─▶ reserve at two relays ─▶ announce circuit addresses
                          └──▶ most could ─▶ nothing to do, ask again in a while
 
-What they say is hearsay: one that lies must not talk a hidden node out of its relays, and a relay
+Their reports are unverified: a liar must not talk a hidden node out of its relays, and a relay
 too many costs little. So networks vote, and where they are at odds the relays stay.
 """
 
@@ -32,7 +32,7 @@ from shoal_p2p.net.connections import ConnectionInfo
 from shoal_p2p.net.host import Direction, Libp2pHost
 from shoal_p2p.net.streams import Stream
 from shoal_p2p.peers.outside import AGAIN_S, ReachabilityReport, ask_each, tcp_ports
-from shoal_p2p.peers.witnesses import MOST_ASKED, most_say_so, outsiders, witnesses
+from shoal_p2p.peers.witnesses import MAX_WITNESSES, most_say_so, outsiders, witnesses
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.types import PeerId
 
@@ -64,7 +64,7 @@ class Reservation:
     """This node's transport addresses through the relay."""
 
 
-def unprompted(
+def unsolicited(
     answers: list[ReachabilityReport], connections: Iterable[ConnectionInfo], ports: Sequence[int]
 ) -> list[ReachabilityReport]:
     """Return the answers of peers that this node did not dial from one of `ports`; all, if none is.
@@ -118,7 +118,7 @@ class RelayClient:
             return
         while True:
             if self._use is RelayUse.AUTO and trio.current_time() >= self._ask_at:
-                await self._find_out()
+                await self._check_reachability()
             if self._use is RelayUse.ON or self.reachable is False:
                 await self._reserve_where_needed()
             with trio.move_on_after(self._pause_s()):
@@ -134,16 +134,16 @@ class RelayClient:
 
     # Reachable?
 
-    async def _find_out(self) -> None:
+    async def _check_reachability(self) -> None:
         ports = tcp_ports(self._host.listen_addrs())
         connections = self._host.connections()
         asked = await ask_each(self._host, self._witnesses(connections), ports=ports)
         answers = [seen for seen in asked if seen.dialled]
         if not answers:
             return
-        answers = unprompted(answers, connections, ports)
-        said = outsiders({s.peer_id: bool(s.open_ports) for s in answers}, connections)
-        before, self.reachable = self.reachable, most_say_so(said, connections)
+        answers = unsolicited(answers, connections, ports)
+        reports = outsiders({s.peer_id: bool(s.open_ports) for s in answers}, connections)
+        before, self.reachable = self.reachable, most_say_so(reports, connections)
         self._ask_at = trio.current_time() + AGAIN_S
         if self.reachable and self._reservations:
             logger.info("peers can dial this node: it needs its relays no longer")
@@ -155,7 +155,7 @@ class RelayClient:
     def _witnesses(self, connections: Sequence[ConnectionInfo]) -> list[PeerId]:
         """Return the peers to ask: the preferred, then others of as many networks as there are."""
         direct = [c for c in connections if not is_circuit(c.address)]
-        preferred = [c.peer_id for c in direct if c.peer_id in self._preferred][:MOST_ASKED]
+        preferred = [c.peer_id for c in direct if c.peer_id in self._preferred][:MAX_WITNESSES]
         return list(dict.fromkeys([*preferred, *witnesses(direct, self._rng)]))
 
     def _candidates(self) -> list[PeerId]:

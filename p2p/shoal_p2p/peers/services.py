@@ -94,12 +94,12 @@ def serve_peers(
     host.set_request_handler(PEERS_PROTOCOL, answer, max_request_bytes=SHORT_BYTES, on_sent=on_sent)
 
 
-def serve_full(host: Host, told: Callable[[PeerId], None]) -> None:
-    """Call ``told(peer)`` when a peer says that it is full and lets this one go."""
+def serve_full(host: Host, on_full: Callable[[PeerId], None]) -> None:
+    """Call ``on_full(peer)`` when a peer says that it is full and lets this one go."""
 
     async def answer(peer_id: PeerId, _request: bytes) -> bytes:
         await trio.lowlevel.checkpoint()
-        told(peer_id)
+        on_full(peer_id)
         return b""
 
     host.set_request_handler(FULL_PROTOCOL, answer, max_request_bytes=SHORT_BYTES)
@@ -161,23 +161,23 @@ def _known_peers(
     if len(connected) > MAX_PEERS_IN_LIST:
         connected = rng.sample(connected, MAX_PEERS_IN_LIST)
     known: dict[PeerId, PeerAddresses] = {}
-    left_out = {exclude, host.peer_id}
+    excluded = {exclude, host.peer_id}
     for peer_id in connected:
         addresses = (
             *host.peer_addresses(peer_id)[:_MAX_DIRECT],
             *relayed(peer_id)[:_MAX_RELAYED],
         )
-        if addresses and peer_id not in left_out:
-            known[peer_id] = _told(peer_id, addresses)
-    left_out.update(connected)
+        if addresses and peer_id not in excluded:
+            known[peer_id] = _peer_addresses(peer_id, addresses)
+    excluded.update(connected)
     for entry in book.ranked():
         if len(known) >= MAX_PEERS_IN_LIST:
             break
-        if entry.addresses and entry.peer_id not in left_out:
-            known[entry.peer_id] = _told(entry.peer_id, entry.addresses)
+        if entry.addresses and entry.peer_id not in excluded:
+            known[entry.peer_id] = _peer_addresses(entry.peer_id, entry.addresses)
     return list(known.values())
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _told(peer_id: PeerId, addresses: tuple[str, ...]) -> PeerAddresses:
+def _peer_addresses(peer_id: PeerId, addresses: tuple[str, ...]) -> PeerAddresses:
     return PeerAddresses(peer_id=peer_id, addresses=addresses)

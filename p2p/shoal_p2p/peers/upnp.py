@@ -133,8 +133,8 @@ def _ask(question: Callable[[], Any]) -> Any:
         return question()
     except Exception as error:  # noqa: BLE001 - as below
         # The library raises bare `Exception` with the router's own words.
-        said = " ".join(str(error).split())[:LINE_CHARS]
-        raise RouterError(said or repr(error)) from None
+        reply = " ".join(str(error).split())[:LINE_CHARS]
+        raise RouterError(reply or repr(error)) from None
 
 
 def answer(*, port: int, outside: int, lease_s: float) -> dict[str, Any]:
@@ -152,10 +152,10 @@ def main() -> int:
     # In C, where miniupnpc waits, no other way leads out. Its default is the end of the process.
     signal.alarm(ANSWER_S)
     try:
-        said = answer(**json.loads(sys.argv[-1]))
+        reply = answer(**json.loads(sys.argv[-1]))
     except RouterError as error:
-        said = {"error": str(error)}
-    say_json(said)
+        reply = {"error": str(error)}
+    say_json(reply)
     return 0
 
 

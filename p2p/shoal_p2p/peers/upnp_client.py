@@ -39,7 +39,7 @@ class UpnpClient:
     def __init__(self, command: Sequence[str] | None = None) -> None:
         """`command` stands in for the child; the question is its last argument."""
         self._command = list(command or python("-m", "shoal_p2p.peers.upnp"))
-        self._held: tuple[int, int] | None = None
+        self._mapping: tuple[int, int] | None = None
         """The port here, and the router's that leads to it."""
 
     async def forward(self, port: int, lease_s: float) -> Forwarded:
@@ -49,23 +49,23 @@ class UpnpClient:
         Raises:
             RouterError: there is no router, or it does not forward.
         """
-        held = self._held
+        held = self._mapping
         outside = held[1] if held is not None and held[0] == port else port
-        said = await self._ask(port, lease_s, outside)
+        reply = await self._ask(port, lease_s, outside)
         try:
             found = Forwarded(
-                host=str(said["host"]),
-                port=int(said["port"]),
-                lease_s=float(said["lease_s"]),
+                host=str(reply["host"]),
+                port=int(reply["port"]),
+                lease_s=float(reply["lease_s"]),
             )
         except (LookupError, ValueError, TypeError, ArithmeticError):
             raise RouterError(_NO_ANSWER) from None
-        self._held = (port, found.port)
+        self._mapping = (port, found.port)
         return found
 
     async def forget(self) -> None:
         """Take back what was forwarded, if anything was. Raises RouterError."""
-        held, self._held = self._held, None
+        held, self._mapping = self._mapping, None
         if held is not None:
             await self._ask(held[0], 0.0, held[1])
 
@@ -78,14 +78,14 @@ class UpnpClient:
         if not line:
             raise RouterError("no answer in time, or one too large to hold")
         try:
-            said = json.loads(line)
+            reply = json.loads(line)
         except (ValueError, RecursionError):
-            said = None
-        if not isinstance(said, dict):
+            reply = None
+        if not isinstance(reply, dict):
             raise RouterError(_NO_ANSWER)
-        if "error" in said:
-            raise RouterError(str(said["error"]))
-        return said
+        if "error" in reply:
+            raise RouterError(str(reply["error"]))
+        return reply
 
     async def _line(self, question: str) -> bytes:
         child = await trio.lowlevel.open_process(
@@ -98,13 +98,13 @@ class UpnpClient:
             start_new_session=True,
         )
         assert child.stdout is not None
-        said = b""
+        reply = b""
         try:
-            while b"\n" not in said and len(said) < MAX_ANSWER_BYTES:
+            while b"\n" not in reply and len(reply) < MAX_ANSWER_BYTES:
                 piece = await child.stdout.receive_some(MAX_ANSWER_BYTES)
                 if not piece:
                     break
-                said += piece
+                reply += piece
         finally:
             with suppress(ProcessLookupError):
                 child.kill()
@@ -112,7 +112,7 @@ class UpnpClient:
                 scope.shield = True
                 await child.wait()
                 await child.stdout.aclose()
-        return said
+        return reply
 
 
 _NO_ANSWER: Final = "what asks it says nothing that is an answer"

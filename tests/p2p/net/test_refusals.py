@@ -14,7 +14,7 @@ from shoal_base.waits import HOUR_S
 from shoal_p2p.net.access import GREETING, AccessDenied, looks_encrypted
 from shoal_p2p.net.private import WrongSwarmKeyError
 from shoal_p2p.net.refusals import NotListedError, RefusalCounts, find_denial
-from shoal_p2p.peers.news import BarNews
+from shoal_p2p.peers.news import DenialLog
 from shoal_wire.types import PeerId
 
 PEER, ADDRESS = PeerId("P"), "/ip4/192.0.2.1/tcp/4001/p2p/P"
@@ -64,7 +64,7 @@ async def test_refusals_are_logged_at_once_and_then_with_backoff(
 
 
 def test_a_bootstrap_denial_is_logged_once_until_it_changes() -> None:
-    news = BarNews()
+    news = DenialLog()
     line = news.look(PEER, ADDRESS, AccessDenied.KEY_MISSING)
     assert line is not None
     assert ADDRESS in line
@@ -76,7 +76,7 @@ def test_a_bootstrap_denial_is_logged_once_until_it_changes() -> None:
 
 
 def test_a_list_is_blamed_only_after_a_repetition() -> None:
-    news = BarNews()
+    news = DenialLog()
     assert news.look(PEER, ADDRESS, AccessDenied.NOT_LISTED) is None
     line = news.look(PEER, ADDRESS, AccessDenied.NOT_LISTED)
     assert line is not None

@@ -68,7 +68,7 @@ async def discovering(
     """Run discovery over `net`."""
     discovery = Discovery(
         host=net,
-        hearsay=AddressPolicy(net),
+        address_policy=AddressPolicy(net),
         bootstrap=tuple(map(full, bootstrap)),
         fetch_peers=net.fetch,
         file=KeptFile(book_path, in_thread=at_once) if book_path is not None else None,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.net.private_networks import private_network_of
-from shoal_p2p.peers import address_policy as hearsay_file
+from shoal_p2p.peers import address_policy as policy_module
 from shoal_p2p.peers.address_policy import AddressPolicy, AddressSource
 from shoal_p2p.peers.discovery import DiscoverySettings, TargetKind
 from shoal_p2p.peers.peer_book import MAX_OF_NETWORK, PeerBook
@@ -60,7 +60,7 @@ async def test_four_lists_move_no_honest_peer_and_point_few_dials_at_a_third_par
         assert net.peers[HONEST].address == TRUE, "found again where it is"
     entry = PeerBook.from_json((tmp_path / "peers.json").read_text()).get(HONEST)
     assert entry is not None
-    assert entry.addresses == (TRUE,), "hearsay is not written down"
+    assert entry.addresses == (TRUE,), "third-party addresses are not saved"
 
 
 async def test_a_name_that_is_forgotten_and_heard_of_again_is_where_the_book_has_it() -> None:
@@ -119,7 +119,9 @@ async def test_hearsay_about_connected_peers_is_ignored() -> None:
 async def test_who_is_in_no_private_network_tells_of_none(
     seen_at: str, told: str, dialled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hearsay_file, "own_homes", lambda: frozenset({"192.168.0.0/16"}))
+    monkeypatch.setattr(
+        policy_module, "own_private_networks", lambda: frozenset({"192.168.0.0/16"})
+    )
     net = Net()
     liar, name, *_ = NAMES
     net.lists[liar] = [said(name, told)]
@@ -167,7 +169,7 @@ async def test_a_peers_own_word_is_dialled_in_measure_too() -> None:
 ADDRESSES = [
     f"/ip4/{host}/tcp/{port}" for host in ("45.0.0.1", "45.0.0.2", "46.0.0.1") for port in (1, 2)
 ]
-SPEAKERS = [None, *(AddressSource(source=f"net {n}", homes=None) for n in range(12))]
+SPEAKERS = [None, *(AddressSource(source=f"net {n}", networks=None) for n in range(12))]
 HEARD = st.tuples(
     st.sampled_from([TargetKind.EXCHANGE, TargetKind.MDNS]),
     st.sampled_from(SPEAKERS),
@@ -197,13 +199,13 @@ def test_no_course_of_hearsay_displaces_what_is_known(
     assert known[0] == proven[-1]
     names = count()
     for kind, speaker, addresses, connected in course:
-        targets.add(said(HONEST, *addresses), kind, connected=connected, now=1.0, said_by=speaker)
+        targets.add(said(HONEST, *addresses), kind, connected=connected, now=1.0, source=speaker)
         other = said(NAMES[next(names)], *(addresses or ADDRESSES))
-        targets.add(other, kind, connected=False, now=1.0, said_by=speaker)
+        targets.add(other, kind, connected=False, now=1.0, source=speaker)
         assert targets.get(HONEST) is target, "nor its place"
         assert target.addresses[: len(known)] == known
         assert len(target.addresses) <= MAX_ADDRS_PER_PEER
-        assert len(target.heard) <= MAX_ADDRS_PER_PEER
+        assert len(target.third_party) <= MAX_ADDRS_PER_PEER
 
 
 @settings(max_examples=80)
@@ -224,11 +226,11 @@ def test_no_course_of_dials_passes_a_bound(
     taken: list[tuple[float, str | None, str]] = []
 
     async def play() -> None:
-        hearsay = AddressPolicy(FakeHost())
+        address_policy = AddressPolicy(FakeHost())
         for pause, source, host, port in course:
             await trio.sleep(pause)
             address = f"/ip4/45.0.0.{host}/tcp/{port}"
-            if hearsay.may_dial(address, source):
+            if address_policy.may_dial(address, source):
                 taken.append((trio.current_time(), source, address))
 
     in_virtual_time(play)
@@ -247,7 +249,7 @@ def test_every_address_that_is_not_on_the_internet_has_a_home(address: Any) -> N
     family = "ip6" if ":" in text else "ip4"
     host = FakeHost()
     host.connect(HONEST, address="/ip4/45.0.0.1/tcp/1")
-    assert AddressPolicy(host).speaker(HONEST).may_tell(f"/{family}/{text}/tcp/1") == (
+    assert AddressPolicy(host).speaker(HONEST).is_allowed(f"/{family}/{text}/tcp/1") == (
         private_network_of(text) is None
     )
 

@@ -208,9 +208,9 @@ async def test_a_visit_to_a_bootstrap_asks_it_and_is_short(away_s: int) -> None:
     asked = [peer_id for _, peer_id in host.asked].count(boot.peer_id)
     assert asked >= len(stays), "each time"
     if not away_s:
-        assert stays.pop(0) >= settings.settled_s
+        assert stays.pop(0) >= settings.backoff_s
     assert len(stays) >= 3
-    assert all(settings.stay_s <= stay <= settings.stay_s + 16 for stay in stays)
+    assert all(settings.visit_stay_s <= stay <= settings.visit_stay_s + 16 for stay in stays)
 
 
 async def test_with_enough_peers_each_other_one_is_met_once_and_let_go() -> None:
@@ -418,10 +418,10 @@ def test_strangers_names_do_not_keep_the_disk_busy() -> None:
     for number in range(1, 200):
         book.note_connected(peer(number), now_ms=number, by_dial=False)
         book.note_connected(peer(number), now_ms=number, by_dial=False)
-    assert book.num_met == 64
+    assert book.num_urgent == 64
     book.note_connected(peer(7), now_ms=1)
     book.note_connected(peer(7), now_ms=1)
-    assert book.num_met == 65, "whom it reaches itself is saved at once all the same"
+    assert book.num_urgent == 65, "whom it reaches itself is saved at once all the same"
 
 
 async def test_unwritable_book_stops_nobody(tmp_path: Path) -> None:
@@ -438,4 +438,4 @@ def test_bootstrap_without_a_peer_id_is_refused_in_one_line(text: str) -> None:
         parse_bootstrap((text,))
     assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="/p2p/"):
-        Discovery(host=Net(), hearsay=AddressPolicy(Net()), bootstrap=(text,))
+        Discovery(host=Net(), address_policy=AddressPolicy(Net()), bootstrap=(text,))

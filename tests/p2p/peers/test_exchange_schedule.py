@@ -23,27 +23,27 @@ def asking() -> ExchangeSchedule:
 
 def test_while_peers_are_missing_each_is_asked_at_once_and_one_again_now_and_then() -> None:
     pure = asking()
-    assert pure.whom(frozenset({BOOT}), 0.0) == [BOOT]
-    assert pure.whom(frozenset({BOOT, *PEERS[:3]}), 1.0) == PEERS[:3]
-    times = [s for s in range(2, 62) if pure.whom(frozenset({BOOT, *PEERS[:3]}), float(s))]
+    assert pure.choose(frozenset({BOOT}), 0.0) == [BOOT]
+    assert pure.choose(frozenset({BOOT, *PEERS[:3]}), 1.0) == PEERS[:3]
+    times = [s for s in range(2, 62) if pure.choose(frozenset({BOOT, *PEERS[:3]}), float(s))]
     assert times == [16, 31, 46, 61]
 
 
 def test_who_has_met_nobody_asks_its_bootstrap_again_soon() -> None:
     pure = asking()
-    assert [s for s in range(13) if pure.whom(frozenset({BOOT}), float(s))] == [0, 4, 8, 12]
+    assert [s for s in range(13) if pure.choose(frozenset({BOOT}), float(s))] == [0, 4, 8, 12]
 
 
 def test_with_enough_peers_one_newcomer_a_minute_is_asked_and_a_visited_bootstrap_at_once() -> None:
     pure = asking()
     early = frozenset(PEERS[:4])
-    assert pure.whom(early - {PEERS[0]}, 0.0) == PEERS[1:4]
+    assert pure.choose(early - {PEERS[0]}, 0.0) == PEERS[1:4]
     crowd = frozenset(PEERS)
-    whom = [pure.whom(crowd, float(s)) for s in range(1, 301)]
-    assert [len(found) for found in whom if found] == [1] * 5
-    assert pure.whom(crowd | {BOOT}, 301.0) == [BOOT]
-    assert pure.whom(crowd, 302.0) == []
-    assert pure.whom(crowd | {BOOT}, 303.0) == [BOOT], "at each visit"
+    choose = [pure.choose(crowd, float(s)) for s in range(1, 301)]
+    assert [len(found) for found in choose if found] == [1] * 5
+    assert pure.choose(crowd | {BOOT}, 301.0) == [BOOT]
+    assert pure.choose(crowd, 302.0) == []
+    assert pure.choose(crowd | {BOOT}, 303.0) == [BOOT], "at each visit"
 
 
 @given(
@@ -63,11 +63,11 @@ def test_nobody_who_is_left_is_unasked_once_peers_are_missing(
     for wait_s, connected in looks:
         now += wait_s
         since = {peer: since.get(peer, False) for peer in connected}
-        whom = pure.whom(connected, now)
-        assert set(whom) <= connected
-        since.update(dict.fromkeys(whom, True))
+        choose = pure.choose(connected, now)
+        assert set(choose) <= connected
+        since.update(dict.fromkeys(choose, True))
         if len(connected - {BOOT}) < SETTINGS.target_peers:
             assert all(since.values())
         else:
-            assert len([peer for peer in whom if peer != BOOT]) <= 1
+            assert len([peer for peer in choose if peer != BOOT]) <= 1
             assert since.get(BOOT, True)

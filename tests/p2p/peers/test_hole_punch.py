@@ -25,7 +25,7 @@ from shoal_p2p.net.dcutr import initiate, respond
 from shoal_p2p.parts import REAL, Libp2pNetwork, MapsPort, Punches
 from shoal_p2p.peer import PeerNode
 from shoal_p2p.peers import hole_punch
-from shoal_p2p.peers.address_policy import DIALS_A_PLACE, AddressPolicy
+from shoal_p2p.peers.address_policy import DIALS_PER_ADDRESS, AddressPolicy
 from shoal_p2p.peers.hole_punch import HolePunch
 from shoal_p2p.peers.outside import AGAIN_S
 from shoal_wire.types import PeerId
@@ -51,7 +51,7 @@ def behind(partner: Partner, **more: Any) -> RoutedHost:
 
 
 def punching_of(host: Any) -> HolePunch:
-    return HolePunch(host=host, hearsay=AddressPolicy(host))
+    return HolePunch(host=host, address_policy=AddressPolicy(host))
 
 
 async def willing(stream: INetStream) -> None:
@@ -264,7 +264,7 @@ def play_talks(talks: list[Talk], num_names: int) -> None:
         times = [at for at, address, _ in host.knocks if address == place]
         for start in times:
             in_a_minute = sum(start <= at < start + 60 for at in times)
-            assert in_a_minute <= DIALS_A_PLACE.burst + 4 + 1
+            assert in_a_minute <= DIALS_PER_ADDRESS.burst + 4 + 1
     assert {host_and_port(a)[0] for _, a, _ in host.knocks} <= {"192.0.2.66"}
 
 
@@ -273,9 +273,9 @@ async def test_a_peer_gives_it_the_dials_of_its_own_discovery(tmp_path: Path) ->
     mapping: list[tuple[bool, Callable[[], None]]] = []
 
     class Recorded(Libp2pNetwork):
-        def punches(self, hearsay: AddressPolicy) -> Punches:
-            given.append(hearsay)
-            return super().punches(hearsay)
+        def punches(self, address_policy: AddressPolicy) -> Punches:
+            given.append(address_policy)
+            return super().punches(address_policy)
 
         def port_mapping(self, *, wanted: bool, on_reached: Callable[[], None]) -> MapsPort:
             mapping.append((wanted, on_reached))
@@ -286,7 +286,7 @@ async def test_a_peer_gives_it_the_dials_of_its_own_discovery(tmp_path: Path) ->
         settings=quiet_settings(tmp_path, announce=(DOOR,), port_mapping=False),
         parts=replace(REAL, network=Recorded),
     )
-    assert given == [peer.hearsay], "one budget for all hearsay"
+    assert given == [peer.address_policy], "one budget for all third-party addresses"
     assert mapping == [(False, peer.relays.look_again)]
     assert peer.host.announced.configured == (DOOR,)  # type: ignore[attr-defined]
 

@@ -146,7 +146,7 @@ async def test_where_a_peer_of_shoal_has_answered_it_is_found_again_soon() -> No
 async def test_an_invitation_leads_into_no_private_network_of_others(
     place: str, is_dialled: bool, by_name: bool, is_typed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dialling, "own_homes", lambda: frozenset({"192.168.0.0/16"}))
+    monkeypatch.setattr(dialling, "own_private_networks", lambda: frozenset({"192.168.0.0/16"}))
     name = "/dns/a.example/tcp/1"
     address = f"{name if by_name else place}/p2p/{NAMES[0]}"
     net = Net(names={name: (place,)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal_base.bounded import MANY
-from shoal_p2p.peers.met_networks import NEVER_MET, MetNetworks
+from shoal_p2p.peers.met_networks import UNKNOWN_NETWORK, MetNetworks
 from shoal_wire.types import PeerId
 from tests.p2p.peers.bench import Net
 
@@ -19,9 +19,9 @@ def visit(host: Net, peer_id: PeerId, network: str) -> None:
 def test_a_peer_keeps_the_network_of_its_latest_connection() -> None:
     host = Net()
     met = MetNetworks(host)
-    assert met.network_of(ANN) == NEVER_MET
+    assert met.network_of(ANN) == UNKNOWN_NETWORK
     visit(host, ANN, "a")
-    assert (met.network_of(ANN), met.network_of(BOB)) == ("a", NEVER_MET)
+    assert (met.network_of(ANN), met.network_of(BOB)) == ("a", UNKNOWN_NETWORK)
     host.connect(ANN, source="b")
     assert met.network_of(ANN) == "b"
 
@@ -35,4 +35,4 @@ def test_names_that_come_by_push_out_no_peer_whose_groups_arrive() -> None:
         visit(host, PeerId(f"sybil{n}"), "s")
         if n % 1000 == 0:
             assert met.network_of(ANN) == "a"
-    assert met.network_of(BOB) == NEVER_MET, "the bound holds"
+    assert met.network_of(BOB) == UNKNOWN_NETWORK, "the bound holds"

@@ -44,7 +44,7 @@ async def test_a_hidden_node_is_not_talked_out_of_its_relays(
     says: list[Witness], reachable: bool
 ) -> None:
     client = client_of(seen_by(*says, listening=LISTENING))
-    await client._find_out()
+    await client._check_reachability()
     assert client.reachable is reachable
 
 

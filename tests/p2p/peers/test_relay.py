@@ -24,7 +24,7 @@ from shoal_p2p.net.streams import write_message
 from shoal_p2p.net.swarm import SwarmSettings
 from shoal_p2p.peers import outside, relay_client
 from shoal_p2p.peers.outside import ReachabilityReport, ReachServer
-from shoal_p2p.peers.relay_client import RelayClient, RelayUse, unprompted
+from shoal_p2p.peers.relay_client import RelayClient, RelayUse, unsolicited
 from shoal_wire.types import PeerId
 from tests.support.doubles.host import connection_of
 from tests.support.nodes import (
@@ -193,8 +193,8 @@ def test_who_was_dialled_from_the_port_is_asked_last_whether_it_is_open() -> Non
         for peer_id, port in ((dialled, 4001), (other, 50_000))
     ]
     both = [seen(dialled, 4001), seen(other)]
-    assert unprompted(both, connections, [4001]) == [seen(other)]
-    assert unprompted(both[:1], connections, [4001]) == both[:1], "better than nothing"
+    assert unsolicited(both, connections, [4001]) == [seen(other)]
+    assert unsolicited(both[:1], connections, [4001]) == both[:1], "better than nothing"
 
 
 # Limits

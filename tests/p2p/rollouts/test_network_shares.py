@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_ipc.messages import GroupOutcome
-from shoal_p2p.peers.met_networks import NEVER_MET
+from shoal_p2p.peers.met_networks import UNKNOWN_NETWORK
 from shoal_p2p.rollouts.network_shares import WINDOW_MINUTES, NetworkShares
 from shoal_wire.types import PeerId
 from tests.p2p.buffer.entries import entry
@@ -51,7 +51,7 @@ def test_many_names_that_were_never_met_are_told_of_from_a_tenth_on() -> None:
     for signal, is_told in ((0.09, False), (0.15, True)):
         origins = NetworkShares()
         for number in range(200):
-            learn(origins, NEVER_MET, f"name-{number}", signal=signal)
+            learn(origins, UNKNOWN_NETWORK, f"name-{number}", signal=signal)
             learn(origins, f"network-{number % 5}", signal=1.0)
         assert bool(origins.one_network(0)) is is_told
     assert origins.one_network(0) == (
@@ -59,7 +59,7 @@ def test_many_names_that_were_never_met_are_told_of_from_a_tenth_on() -> None:
         "has never been connected to"
     )
     few = NetworkShares()
-    learn(few, NEVER_MET, "ann")
+    learn(few, UNKNOWN_NETWORK, "ann")
     learn(few, "good")
     assert few.one_network(0) == "", "a few names are no crowd"
 

@@ -13,7 +13,7 @@ import trio
 
 from shoal_p2p.buffer.types import BufferEntry
 from shoal_p2p.events import BatchKept, BatchWithdrawn, Event, NewGroups
-from shoal_p2p.peers.met_networks import NEVER_MET
+from shoal_p2p.peers.met_networks import UNKNOWN_NETWORK
 from shoal_p2p.rollouts import pool as pool_module
 from shoal_p2p.rollouts.pool import COMPLETIONS_A_STEP, GROUPS_A_STEP
 from shoal_p2p.store.statements import External
@@ -54,11 +54,11 @@ async def test_what_a_neighbour_forwards_counts_for_its_publishers_network(tmp_p
     met, unmet, neighbour = author(), author(), make.fresh_identity().peer_id
     networks = {met.peer_id: "10.1.2.0/24", neighbour: "10.9.9.0/24"}
     async with start(tmp_path) as node:
-        node.pool._network_of = lambda peer_id: networks.get(peer_id, NEVER_MET)
+        node.pool._network_of = lambda peer_id: networks.get(peer_id, UNKNOWN_NETWORK)
         await node.receive(replace(met.sign(1), delivered_by=neighbour))
         await node.receive(replace(unmet.sign(2), delivered_by=neighbour))
         counts_for = {one.group.publisher: one.network for one in node.buffer.external_groups()}
-        assert counts_for == {met.peer_id: "10.1.2.0/24", unmet.peer_id: NEVER_MET}
+        assert counts_for == {met.peer_id: "10.1.2.0/24", unmet.peer_id: UNKNOWN_NETWORK}
 
 
 def external_ids(node: LocalNode) -> set[GroupId]:
