@@ -53,14 +53,14 @@ _PURE = (
     (wire_manifest, "_shards_of"),
     (address, "_canonical"),
     (address, "_peer_id"),
-    (private_networks, "_home"),
+    (private_networks, "_private_block"),
     (inbound_gate, "ip_of"),
     (inbound_gate, "_network"),
     (peers, "_entry"),
     (peers, "_peer"),
     (peer_book, "_network_of"),
     (services, "_canonical"),
-    (services, "_told"),
+    (services, "_peer_addresses"),
     (targets, "dialable"),
 )
 _MOST_KEPT = 65536

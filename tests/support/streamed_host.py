@@ -130,7 +130,7 @@ class StreamedHost(SimulatedHost):
         self.servers[protocol_id] = server
         self.handlers[protocol_id] = server.serve
 
-    async def _ask(
+    async def _request(
         self, peer_id: PeerId, protocol_id: str, payload: bytes, max_response_bytes: int
     ) -> bytes:
         return await exchange(self.libp2p_host, peer_id, protocol_id, payload, max_response_bytes)
