@@ -160,7 +160,8 @@ class NodeComponents:
 
     async def _on_equivocation(self, pair: Equivocation, second: bytes) -> None:
         """Withdraw the first of two batches of one number, once both are kept for their signer."""
-        await self.exchange.show_to_signer(pair, second)
+        unwritten = self.pool.unwritten(pair.first)
+        await self.exchange.show_to_signer(pair, second, unwritten=unwritten)
         await self.pool.withdraw(pair, second)
 
     def _note_shards(self) -> None:

@@ -164,9 +164,11 @@ class RolloutExchange:
                 await nursery.start(part.run)
             task_status.started()
 
-    async def show_to_signer(self, pair: Equivocation, second: bytes) -> None:
+    async def show_to_signer(
+        self, pair: Equivocation, second: bytes, *, unwritten: bytes | None
+    ) -> None:
         """Keep the two batches of one number for their signer (`RolloutServer.show_to_signer`)."""
-        await self._server.show_to_signer(pair, second)
+        await self._server.show_to_signer(pair, second, unwritten=unwritten)
 
     def note_shards(self) -> None:
         """Other shards are listened to than before: what was said there lately is fetched."""

@@ -165,15 +165,19 @@ class RolloutServer:
         elif isinstance(found, Envelopes):
             self._stats.bytes_out += sum(map(len, found.envelopes))
 
-    async def show_to_signer(self, pair: Equivocation, second: bytes) -> None:
+    async def show_to_signer(
+        self, pair: Equivocation, second: bytes, *, unwritten: bytes | None = None
+    ) -> None:
         """Keep the latest two batches that a signer gave one number, and list them to it alone.
+
+        `unwritten` is the first one's envelope where it is not on disk yet.
 
         Two nodes with a copy of one key each learn from the other's batch that there are two.
         Announcements and batches too large for one answer are not kept.
         """
-        held = self._shelf.get(pair.first)
-        size = 0 if held is None else held.ref.num_bytes
-        first = await self._part(pair.first, 0, size) if 0 < size <= WHOLE_MESSAGE_BYTES else None
+        first, held = unwritten, self._shelf.get(pair.first)
+        if first is None and held is not None and held.ref.num_bytes <= WHOLE_MESSAGE_BYTES:
+            first = await self._part(pair.first, 0, held.ref.num_bytes)
         shown = {}
         for envelope in (first, second):
             if envelope is not None and (ref := _ref_of(envelope)) is not None:

@@ -344,14 +344,18 @@ class RolloutPool:
         self._withdrawn[pair.first] = None
         self._discard(pair.publisher, pair.first)
         self._tell(BatchWithdrawn(batch_id=pair.first))
-        waiting = (one for one, _, _ in self._unwritten if one.batch_id == pair.first)
-        first = next((one.envelope for one in waiting), None)
+        first = self.unwritten(pair.first)
         try:
             await self._store.add_equivocation(
                 pair.publisher, pair.sequence, pair.first, second, unwritten=first
             )
         except StoreError as error:
             log.log(error.log_level, "evidence not kept: %s", error)
+
+    def unwritten(self, batch_id: BatchId) -> bytes | None:
+        """Return the envelope of a batch that is not on disk yet."""
+        waiting = (one for one, _, _ in self._unwritten if one.batch_id == batch_id)
+        return next((one.envelope for one in waiting), None)
 
     def _discard(self, publisher: PeerId, batch_id: BatchId) -> None:
         """Remove a batch's groups from the buffer; other publishers' copies remain."""

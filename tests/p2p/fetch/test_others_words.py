@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -11,6 +12,7 @@ import pytest
 import trio
 
 from shoal_p2p.fetch import duplicate_identity
+from shoal_p2p.net.refusals import DialError
 from shoal_p2p.store import statements
 from shoal_p2p.store.types import StoreLimits
 from shoal_wire.digests import batch_id
@@ -21,7 +23,7 @@ from shoal_wire.verdict import Reason
 from tests.support import factories as make
 from tests.support.exchange_nodes import NO_BACKFILL, QUICK, ExchangeNode, big_groups, open_node
 from tests.support.false_provider import open_three
-from tests.support.nodes import until
+from tests.support.nodes import PATIENCE_S, until
 from tests.support.rollout_answers import ref_of
 from tests.wire import envelope_mutations as mutations
 from tests.wire.small_order import small_order_encodings
@@ -147,6 +149,16 @@ async def test_a_copy_of_the_whole_folder_is_a_twin_however_long_the_run_was(
         assert victim.exchange.twins.found
 
 
+async def until_found(node: ExchangeNode, witness: ExchangeNode) -> None:
+    """Dial the witness whenever the other node of this identity has taken the connection."""
+    with trio.fail_after(PATIENCE_S):
+        while not node.exchange.twins.found:
+            if not node.host.is_connected(witness.peer_id):
+                with contextlib.suppress(DialError):
+                    await node.host.dial(witness.address)
+            await trio.sleep(0.1)
+
+
 async def test_a_copied_folder_is_named_to_both_of_its_owners(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -169,9 +181,8 @@ async def test_a_copied_folder_is_named_to_both_of_its_owners(
             await copy.meet(witness)
             await copy.share(3)
             await until(lambda: "signed two batches as number" in caplog.text)
-            await until(lambda: copy.exchange.twins.found)
-            await first.host.dial(witness.address)
-            await until(lambda: first.exchange.twins.found)
+            await until_found(copy, witness)
+            await until_found(first, witness)
         assert not witness.exchange.twins.found
 
 
