@@ -64,11 +64,11 @@ def test_no_peer_no_invitation(
         ([encode_invite(SAMPLE)[:-3]], "cut or altered"),
         ([f"shoal1\x1b[2J{encode_invite(SAMPLE)}"], "cut or altered"),
         (["--rounds", "3"], "comes first"),
-        ([""], "no invitation"),
+        ([""], "not an invitation"),
         (["shoal2abc"], "another version"),
-        (["no such file.txt"], "no file that has one"),
-        (["/"], "no file that has one"),
-        (["/dev/zero"], "no file that has one"),
+        (["no such file.txt"], "not a file that holds one"),
+        (["/"], "not a file that holds one"),
+        (["/dev/zero"], "not a file that holds one"),
         (["-"], "no invitation"),
         (["-", "--rounds", "3"], "no invitation"),
     ],
@@ -150,11 +150,11 @@ def test_a_key_is_kept_for_its_owner_alone_and_another_is_never_overwritten(
         node_of(WITH_KEY, tmp_path)
     assert load_swarm_key(kept) == b"o" * 32
     assert node_of(PRIVATE, tmp_path, swarm_key=str(kept)).swarm_key == str(kept)
-    with pytest.raises(SwarmKeyError, match="another key"):
+    with pytest.raises(SwarmKeyError, match="differs from the invitation"):
         node_of(WITH_KEY, tmp_path, swarm_key=str(kept))
     with pytest.raises(UsageExit):
         node_of(PRIVATE, tmp_path)
-    assert "give it by --swarm-key FILE" in one_line(capsys)
+    assert "then give --swarm-key FILE" in one_line(capsys)
     assert node_of(SAMPLE, tmp_path).swarm_key == "none"
 
 

@@ -37,8 +37,8 @@ def private_line(stage: ProcessManager, folder: Path, capsys: pytest.CaptureFixt
     assert main(asked) == 0
     said = capsys.readouterr()
     assert decode_invite(said.out.strip()).swarm_key is None
-    assert "only loopback is known" in said.err
-    assert "its key is not in it" in said.err
+    assert "only loopback addresses are known" in said.err
+    assert "lacks its key" in said.err
     assert main([*asked, "--with-key", "--json"]) == 0
     told: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert (told["reach"], told["with_key"]) == ("loopback", True)

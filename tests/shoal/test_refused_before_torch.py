@@ -20,6 +20,7 @@ from tests.support.forked_commands import TORCH, Run, open_forks
 ROW = json.dumps({"question": "1 + 1?", "answer": "2"}).encode() + b"\n"
 GIVEN = {
     **FILES,
+    "deep.toml": FILES["deep"],
     "folder/file": b"",
     "rows.jsonl": ROW * 2,
     "good.toml": b'name = "good"\nrows = "rows.jsonl"\n',

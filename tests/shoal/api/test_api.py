@@ -180,7 +180,7 @@ def test_a_node_that_was_started_ends_with_the_program(tmp_path: Path) -> None:
         ),
         (lambda folder: shoal.connect(folder, data_dir=folder), "folder once"),
         (
-            lambda folder: shoal.connect(folder, task_files=["missing.toml"]),
+            lambda folder: shoal.connect(folder, tasks=["missing.toml"]),
             "did not start: .*missing.toml",
         ),
     ],

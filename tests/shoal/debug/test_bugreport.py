@@ -79,7 +79,7 @@ def test_it_is_written_for_its_owner_alone_and_says_what_is_in_it(
     assert main(command) == 1
     assert "cannot write report.tar.gz: File exists" in capsys.readouterr().err
     assert main([*command[:-1], "other.tar.gz"]) == 0
-    assert "Look into it" in capsys.readouterr().out
+    assert "Read it before" in capsys.readouterr().out
 
 
 def test_without_a_folder_it_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

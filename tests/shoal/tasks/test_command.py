@@ -148,8 +148,8 @@ def test_a_familys_floor_is_told_and_whether_it_is_evaluated_on(
     [
         (["gcd_eazy"], "did you mean 'gcd_easy'"),
         (["%"], "`shoal tasks` lists them"),
-        (["gcd_easy", "--shots", "2"], "name it with --model"),
-        (["gcd_easy", "--prompt", "plain"], "name it with --model"),
+        (["gcd_easy", "--shots", "2"], "give --model too"),
+        (["gcd_easy", "--prompt", "plain"], "give --model too"),
     ],
 )
 def test_an_unknown_family_is_one_line_and_exit_code_2(
