@@ -70,11 +70,14 @@ def policy_of_model(
     _refuse(command, device)
     if (why := refusal_of_model(model)) is not None:
         raise fail(command, why)
+    from shoal_policy.generation.self_check import check_answers
     from shoal_policy.model.loading import ModelError, check_device, load_policy
 
     try:
         check_device(device)
-        return load_policy(model, device=device, prompt=prompt)
+        policy = load_policy(model, device=device, prompt=prompt)
+        check_answers(policy)
+        return policy
     except ModelError as error:
         raise fail(command, str(error)) from None
     except OSError as error:  # a name that is too long

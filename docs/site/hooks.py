@@ -359,6 +359,22 @@ def _faults() -> str:
     return _rows("script | what happens", rows())
 
 
+def _architectures() -> str:
+    """Return the record of `tests/policy/tiny_architectures.py`, grouped by outcome."""
+    found: dict[str, list[str]] = {}
+    for line in (ROOT / "tests/policy/architectures.txt").read_text(encoding="utf-8").splitlines():
+        name, outcome = line.split(": ", 1)
+        what, _, why = outcome.partition(": ")
+        reason = why.partition(": ")[2].partition(" (")[0] if what == "refused" else ""
+        found.setdefault(f"{what}: {reason}" if reason else what, []).append(f"`{name}`")
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for outcome in sorted(found, key=lambda one: (one != "right", one)):
+            yield outcome, str(len(found[outcome])), ", ".join(found[outcome])
+
+    return _rows("outcome | number | architectures", rows())
+
+
 TABLES: Mapping[str, Callable[..., str]] = {
     "settings": _settings,
     "defaults": _defaults,
@@ -375,5 +391,6 @@ TABLES: Mapping[str, Callable[..., str]] = {
     "threats": _threats,
     "causes": _causes,
     "faults": _faults,
+    "architectures": _architectures,
 }
 """The function of each table, by the name in its comment."""

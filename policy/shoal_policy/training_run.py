@@ -18,6 +18,7 @@ import torch
 from shoal_policy.backend import LOCAL_BACKEND, Backend
 from shoal_policy.checkpoint.saved import CheckpointError, TrainerState, latest_checkpoint
 from shoal_policy.checkpoint.saving import LoadedCheckpoint, load_checkpoint, save_checkpoint
+from shoal_policy.generation.self_check import check_answers
 from shoal_policy.model.from_settings import fresh_policy
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.lora import adapter_rank
@@ -85,6 +86,7 @@ def begin_or_resume(settings: Settings, *, seed: int, swarm: str = "") -> Traini
     if found is not None and found.path is not None:
         return _resume(settings, found.path, swarm)
     policy = fresh_policy(settings, seed=seed)
+    check_answers(policy)
     run = TrainingRun(
         policy=policy,
         optimizer=build_optimizer(settings, policy),

@@ -89,7 +89,8 @@ class CacheDecoder:
         logits_PV = self._call(
             self._padded_prompts(), mask_PT, (mask_PT.cumsum(-1) - 1).clamp(min=0)
         )
-        self._cache.batch_repeat_interleave(self._repeat)
+        rows = torch.arange(len(self._prompts), device=self._policy.device)
+        self._cache.reorder_cache(rows.repeat_interleave(self._repeat))
         return logits_PV.repeat_interleave(self._repeat, dim=0)
 
     def step(self, ids_R: torch.Tensor, step: int) -> torch.Tensor:
@@ -101,7 +102,7 @@ class CacheDecoder:
 
     def keep(self, rows: torch.Tensor) -> None:
         """Drop all rows except these (indices into the active ones)."""
-        self._cache.batch_select_indices(rows)
+        self._cache.reorder_cache(rows)
         self._lengths_R = self._lengths_R[rows]
         self._mask_RW = self._mask_RW[rows]
 

@@ -52,14 +52,12 @@ class _PreallocatedLayer(DynamicLayer):
         wide[:, :, :held] = made
         return wide
 
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        """Repeat each row; buffers are allocated again at the next token."""
-        super().batch_repeat_interleave(repeats)
-        self._buffers = None
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        """Keep these rows, each as often as it is named; buffers are allocated at the next token.
 
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        """Keep only these rows; buffers are allocated again at the next token."""
-        super().batch_select_indices(indices)
+        Of all layers of transformers, those of recurrent models have this operation alone.
+        """
+        super().reorder_cache(beam_idx)
         self._buffers = None
 
 

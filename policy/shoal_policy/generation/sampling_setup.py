@@ -81,7 +81,11 @@ def _mergeable_layers(policy: Policy) -> list[Any]:
 
 
 def _adapters_of(module: Any) -> Collection[str]:
-    return getattr(module, "lora_A", ()) if hasattr(module, "get_delta_weight") else ()
+    if not hasattr(module, "get_delta_weight"):
+        return ()
+    # Adapters of experts are around one parameter of several, which is not the layer's `weight`.
+    base = module.get_base_layer()
+    return getattr(module, "lora_A", ()) if hasattr(base, "weight") else ()
 
 
 def _merge_adapter(policy: Policy, layer: Any) -> torch.nn.Parameter:
@@ -124,11 +128,13 @@ def row_bytes(policy: Policy, positions: int) -> int:
     """
     config = policy.model.config.get_text_config()
     logits = _LOGIT_COPIES * 4 * int(config.vocab_size)
-    heads = getattr(config, "num_attention_heads", None)
-    layers, hidden = getattr(config, "num_hidden_layers", None), getattr(config, "hidden_size", 0)
-    if not heads or not layers or not hidden:
+    try:
+        heads, hidden = config.num_attention_heads, config.hidden_size
+        size = getattr(config, "head_dim", None) or hidden // heads
+        key_heads = getattr(config, "num_key_value_heads", None) or heads
+        values = 2 * int(config.num_hidden_layers) * int(key_heads) * int(size)
+    # A configuration may raise anything for a size that differs between its layers.
+    except Exception:  # noqa: BLE001
         return logits
-    size = getattr(config, "head_dim", None) or hidden // heads
-    key_heads = getattr(config, "num_key_value_heads", None) or heads
     dtype = policy.autocast_dtype or policy.model.dtype
-    return int(logits + 2 * layers * key_heads * size * dtype.itemsize * positions)
+    return int(logits + values * dtype.itemsize * positions)

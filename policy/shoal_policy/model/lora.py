@@ -40,12 +40,13 @@ def add_adapter(policy: Policy, rank: int, *, seed: int) -> Policy:
     such layer.
     """
     peft = _peft()
+    targets = _targets(policy)
     config = peft.LoraConfig(
         task_type="CAUSAL_LM",
         r=rank,
         lora_alpha=ALPHA_OF_RANK * rank,
         lora_dropout=0.0,
-        target_modules="all-linear",
+        target_modules=targets,
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in policy.model.modules()),
     )
     torch.manual_seed(seed)
@@ -56,6 +57,28 @@ def add_adapter(policy: Policy, rank: int, *, seed: int) -> Policy:
     except ValueError as error:
         raise ModelError(f"cannot adapt model {policy.name!r}: {first_line(error)}") from error
     return _attach_adapter(policy, adapter)
+
+
+def _targets(policy: Policy) -> list[str]:
+    """Return the names of the layers that get an adapter.
+
+    Left out are routers of experts, some of which return more than a product, and the last layer
+    of a Mamba block: its fused kernels read the matrix past the layer.
+    """
+    model, head = policy.model, policy.model.get_output_embeddings()
+    found = []
+    for name, module in model.named_modules():
+        if not isinstance(module, torch.nn.Linear | Conv1D) or module is head:
+            continue
+        if "Router" in type(module).__name__:
+            continue
+        parent, _, last = name.rpartition(".")
+        if last == "out_proj" and hasattr(model.get_submodule(parent), "A_log"):
+            continue
+        found.append(name)
+    if not found:
+        raise ModelError(f"cannot adapt model {policy.name!r}: it has no linear layer to adapt")
+    return found
 
 
 def _attach_adapter(policy: Policy, adapter: Any) -> Policy:
