@@ -191,7 +191,16 @@ def runs(root: Path, peer: str, lies: str, out: Path) -> dict[str, list[list[str
             ["answer", "--family", NAME, "--data-dir", at],
             ["answer", "--family", TEXT, "--data-dir", at],
         ],
-        "export": [
+        "status": [["status", "--data-dir", at], ["status", "--json", "--data-dir", at]],
+        "doctor": [["doctor", "--data-dir", at], ["doctor", "--json", "--data-dir", at]],
+        "ps": [["ps"], ["ps", "--json"]],
+        "stop": [["stop", f"none{FOLDER}"], ["stop", TEXT]],
+        "export": [["export"], ["export", TEXT]],
+        "export model": [
+            ["export", "model", "--data-dir", f"none{FOLDER}", "--out", str(out / "model")],
+            ["export", "model", "--data-dir", at, "--out", str(out / f"model{FOLDER}")],
+        ],
+        "export data": [
             [*export, "--out", str(out / "rows")],
             [*export, "--out", str(out / f"plain{FOLDER}"), "--no-verify", "--json"],
             ["export", "data", "--data-dir", f"none{FOLDER}"],

@@ -64,7 +64,7 @@ def test_all_hear_everything_and_the_same_seed_is_the_same_run() -> None:
 def test_it_divides_itself_and_all_who_listen_hear(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(depth, "SPLIT_PER_S", 0.4)
     monkeypatch.setattr(depth, "MERGE_PER_S", 0.05)
-    monkeypatch.setattr(depth, "LEAST_PUBLISHERS", 4)
+    monkeypatch.setattr(depth, "MIN_PUBLISHERS", 4)
     depths: Counter[int] = Counter()
 
     def look(crowd: Crowd) -> None:

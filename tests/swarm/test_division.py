@@ -28,7 +28,7 @@ def test_all_who_listen_hear_everything_while_the_swarm_divides(
 ) -> None:
     monkeypatch.setattr(depth, "SPLIT_PER_S", 0.4)
     monkeypatch.setattr(depth, "MERGE_PER_S", 0.05)
-    monkeypatch.setattr(depth, "LEAST_PUBLISHERS", 4)
+    monkeypatch.setattr(depth, "MIN_PUBLISHERS", 4)
     seen: list[Counter[int]] = []
 
     async def script(world: World) -> None:

@@ -143,7 +143,7 @@ def test_what_was_refused_and_what_to_do(node: RunningNode, debug: Debug) -> Non
     assert (row["signer"], row["forwarder"], row["family"]) == (eve, ann, "gcd_easy")
     said = debug.text(node, "refusals")
     assert "3 times: older than the swarm keeps (gcd_easy)" in said
-    assert f"of {eve}, brought by {ann}" in said
+    assert f"of {eve}, delivered by {ann}" in said
     assert "→ nothing, if it is rare" in said
 
 

@@ -80,7 +80,7 @@ def test_a_task_file_names_one_and_a_swarm_finds_it_again(tmp_path: Path) -> Non
     path.write_text('name = "lake"\nenvironment = "textarena:FrozenLake-v0"\n')
     assert load_task_file(path).max_turns == TEXT_GAMES["FrozenLake-v0"]
     path.write_text('name = "lake"\nenvironment = "textarena:Chess-v0"\n')
-    with pytest.raises(FamilyError, match="no game textarena:Chess-v0; there are 2048"):
+    with pytest.raises(FamilyError, match="unknown game textarena:Chess-v0; known are 2048"):
         load_task_file(path)
 
 
