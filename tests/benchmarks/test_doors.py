@@ -9,6 +9,7 @@ from benchmarks import doors
 from shoal_lab.simulation.clock import deterministic, jumping_clock
 
 
+@pytest.mark.slow
 def test_a_hundred_come_through_twelve_slots_and_all_have_company(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -98,6 +98,7 @@ SHORT = ("--rounds=1", "--local=1", "--external=0", "--completions=2", "--device
 LOOPBACK = "--listen=/ip4/127.0.0.1/tcp/0"
 
 
+@pytest.mark.slow
 def test_a_node_there_runs_its_own_trainer(installed: Path, project: Path) -> None:
     shoal = installed / "shoal"
     done = run(project, shoal, "node", *SHORT, LOOPBACK, "--no-mdns", "--no-http", "--log=none")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import trio
 
 from shoal_p2p.peers import services
@@ -20,6 +21,7 @@ ORANGES = FamilySpec(
 )
 
 
+@pytest.mark.slow
 async def test_a_node_is_told_and_its_folder_stays_as_it_was(tmp_path: Path) -> None:
     async with open_test_host() as bootstrap:
         services.serve_manifest(bootstrap, make_manifest("theirs", families_of([ORANGES])))

@@ -98,6 +98,7 @@ def test_known_answers_are_the_same_in_javascript(js: Path) -> None:
     assert answer["checked"] > 20
 
 
+@pytest.mark.slow
 def test_a_js_peer_hears_verifies_and_is_trained_on(
     js: Path, tmp_path: Path, stage: ProcessManager
 ) -> None:

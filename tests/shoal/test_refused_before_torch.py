@@ -74,6 +74,7 @@ def of_parser(words: tuple[str, ...], parser: Parser) -> Iterator[tuple[str, ...
     yield from ((*words, word, *end) for word in WORDS)
 
 
+@pytest.mark.slow
 def test_torch_is_imported_for_what_may_be_right_alone(run: Run) -> None:
     reached = {
         (argv[0], argv[-1])

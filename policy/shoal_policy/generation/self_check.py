@@ -99,7 +99,8 @@ def differences(policy: Policy) -> Differences:
     with torch.no_grad(), policy.gather():
         trained = completion_logprobs(policy, rows, temperature=1.0).logprobs.float().cpu()
     return Differences(
-        answering=_mean_difference(generated, expected), training=_mean_difference(trained, expected)
+        answering=_mean_difference(generated, expected),
+        training=_mean_difference(trained, expected),
     )
 
 

@@ -143,6 +143,7 @@ def test_it_runs_and_goes_on_where_it_was_cut(
     assert kept.stat().st_mtime_ns == untouched
 
 
+@pytest.mark.slow
 def test_worker_processes_play_jobs_and_say_in_one_line_which_cannot_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

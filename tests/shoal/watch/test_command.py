@@ -139,6 +139,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     yield made
 
 
+@pytest.mark.slow
 def test_the_node_comes_goes_and_comes_back(folder: Path) -> None:
     with Watched(folder) as watched:
         answers = {**GIVEN}
