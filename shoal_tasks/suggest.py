@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -128,17 +128,15 @@ def suggest(records: Sequence[Record], given: NamedColumns, *, has_maths: bool) 
             _choose_answer(found)
         _choose_prompt(found)
         _choose_scoring(found)
+    whole = {key for row in rows for key in row}
     unused = {
         name: example(values)
         for name, values in found.columns.items()
-        if name != _LAST_TURN and not any(_covers(name, used) for used in found.used)
+        if name != _LAST_TURN and not any(_covers(name, used, whole) for used in found.used)
     }
     # The parts of an unused object need no lines of their own.
-    unused = {
-        name: text
-        for name, text in unused.items()
-        if not any(name.startswith(f"{other}.") for other in unused)
-    }
+    parts = {name for name in unused if any(name.startswith(f"{other}.") for other in unused)}
+    unused = {name: text for name, text in unused.items() if name in whole or name not in parts}
     order = ("question", "answer", "choices", "first_choice", "answer_after", "prompt")
     keys = {key: found.keys[key] for key in order if key in found.keys}
     for key in ("question", "answer"):
@@ -489,9 +487,11 @@ def _places(found: _Found, prompt: str) -> set[str]:
     return {name for name in found.columns if f"{{{name}}}" in prompt}
 
 
-def _covers(name: str, used: str) -> bool:
+def _covers(name: str, used: str, whole: Collection[str]) -> bool:
     """Return whether a column is used, directly or as a part or parent of a used one."""
-    return name == used or name.startswith(f"{used}.") or used.startswith(f"{name}.")
+    is_part = name not in whole and name.startswith(f"{used}.")
+    is_parent = used not in whole and used.startswith(f"{name}.")
+    return name == used or is_part or is_parent
 
 
 def _listed(found: _Found) -> str:

@@ -38,6 +38,16 @@ VALUES = st.recursive(
 )
 
 
+def test_a_column_whose_name_has_a_dot_is_named_where_it_is_unused() -> None:
+    rows = [{"question": "q", "answer": "1", "answer.value": "2"}] * 2
+    found = suggest(rows, NamedColumns(), has_maths=True)
+    assert list(found.unused) == ["answer.value"]
+    nested = [{"question": "q", "reward_model": {"ground_truth": "1", "style": "rule"}}] * 2
+    found = suggest(nested, NamedColumns(), has_maths=True)
+    assert found.keys["answer"] == "reward_model.ground_truth"
+    assert list(found.unused) == ["reward_model.style"]
+
+
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(NAMES, min_size=1, max_size=6, unique=True), st.data())
 def test_any_rows_give_keys_or_one_line(names: list[str], data: st.DataObject) -> None:
