@@ -39,7 +39,7 @@ def parse_accept_rule(value: str) -> AcceptRule | None:
         return None
     if value == NONE:
         return AcceptRule(max_bytes=0, names=frozenset())
-    size, *names = value.split(",")
+    size, *names = (part.strip() for part in value.split(","))
     try:
         max_bytes = read_size(size)
     except ValueError:
@@ -47,6 +47,6 @@ def parse_accept_rule(value: str) -> AcceptRule | None:
     if not isinstance(max_bytes, int) or not all(names):
         raise ValueError(
             f"must be {ASK}, {NONE}, or a size and names of tasks whose code may run, such as "
-            f"20MB,words; not {value!r}"
+            "20MB,words"
         )
     return AcceptRule(max_bytes=max_bytes, names=frozenset(names))

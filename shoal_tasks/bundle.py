@@ -165,9 +165,15 @@ def load_accepted(path: Path) -> FamilySpec:
         spec = FamilySpec(
             **{**family, "answer_format": AnswerFormat(family["answer_format"])}, config=config
         )
-        return with_files(spec, path.parent, names)
+        spec = with_files(spec, path.parent, names)
     except (KeyError, TypeError, ValueError) as error:
         raise FamilyError(f"{path}: not an accepted task ({error})") from None
+    for file in files_here(spec):
+        if not file.is_file():
+            raise FamilyError(
+                f"{path}: {file.name} is missing: delete this folder, and a start fetches it again"
+            )
+    return spec
 
 
 def with_files(spec: FamilySpec, folder: Path, names: Sequence[str]) -> FamilySpec:

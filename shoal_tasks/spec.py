@@ -370,7 +370,10 @@ def _canonical(name: str, config: Mapping[str, JsonValue]) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         raise FamilyError(f"family {name!r}: config is not JSON: {error}") from None
     if size > MAX_CONFIG_BYTES:
-        raise FamilyError(f"family {name!r}: config is longer than {MAX_CONFIG_BYTES} bytes")
+        raise FamilyError(
+            f"family {name!r}: its configuration (texts such as description and system, and "
+            f"digests) has {size:,} bytes, at most {MAX_CONFIG_BYTES:,}"
+        )
     return text
 
 

@@ -307,6 +307,8 @@ def _about(table: Mapping[str, Any]) -> dict[str, JsonValue]:
             raise FamilyError(
                 f"{key} has {len(str(text)):,} characters, at most {_MAX_CHARS[key]:,}"
             )
+        if key != "description" and not str(text).isprintable():
+            raise FamilyError(f"{key} must be one line of printable characters")
     return found
 
 

@@ -108,6 +108,8 @@ def test_the_texts_for_people_are_part_of_the_family(tmp_path: Path) -> None:
         ({"environment": "textarena:2048-v0-ultra-easy"}, "this family has no file"),
         ({"title": "x" * 101}, "title has 101 characters, at most 100"),
         ({"description": "x" * 1001}, "description has 1,001 characters, at most 1,000"),
+        ({"title": "one\ntwo"}, "title must be one line of printable characters"),
+        ({"description": "é" * 1000, "system": "é" * 1500}, r"configuration .* has 5,\d+ bytes"),
         ({"share": "yes"}, "share has the wrong type"),
     ],
 )
@@ -133,6 +135,16 @@ def test_a_file_that_changed_since_the_start_is_not_described(tmp_path: Path) ->
     Path(spec.reward_paths[0]).write_text("def reward(completions): return [1]\n")
     with pytest.raises(FamilyError, match="has changed since the start"):
         bundle_of(spec)
+
+
+def test_a_file_that_was_deleted_is_one_line_with_the_way_back(tmp_path: Path) -> None:
+    source = author_file(tmp_path / "author", reward="reward.py")
+    path = accept(tmp_path / "joiner", load_task_file(source), source)
+    (path.parent / "reward.py").unlink()
+    with pytest.raises(
+        FamilyError, match=r"reward\.py is missing: delete this folder, and a start"
+    ):
+        load_task_file(path)
 
 
 def damaged(rng: random.Random, content: bytes) -> bytes:

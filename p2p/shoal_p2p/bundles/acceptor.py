@@ -32,7 +32,7 @@ from shoal_tasks.lint.attempts import Examples
 from shoal_tasks.lint.start import quick_report
 from shoal_tasks.rows import TaskRow, first_rows
 from shoal_tasks.spec import ROWS_GENERATOR, FamilySpec
-from shoal_tasks.swarm import families_without_files
+from shoal_tasks.swarm import families_without_files, how_to_install, installed_version
 from shoal_wire.manifest import Manifest, TaskFamily
 from shoal_wire.task_messages import Bundle
 from shoal_wire.types import PeerId
@@ -59,8 +59,6 @@ class TaskOffer:
     sent_by: PeerId
     samples: tuple[TaskRow, ...]
     """The first rows; none for a game."""
-    lint: str
-    """The sentence of `shoal tasks lint`; empty for a sound task, and before its code may run."""
 
     @property
     def has_code(self) -> bool:
@@ -116,8 +114,12 @@ class TaskAcceptor:
 
     async def _bring(self, family: TaskFamily, spec: FamilySpec) -> str:
         """Return why a family is left out; empty if it was accepted."""
+        if installed_version(spec.verifier) != spec.verifier_version:
+            return f"it needs {spec.verifier} {spec.verifier_version}{how_to_install(spec)}"
         folder = accepted_folder(self._data_dir, spec)
-        why = ""
+        # Before any peer is asked: without a terminal nothing may be accepted at all.
+        if (why := self._refuse(spec, 0)) != "":
+            return why
         for _ in range(_ATTEMPTS):
             try:
                 peer_id, bundle = await self._client.find(spec)
@@ -137,7 +139,7 @@ class TaskAcceptor:
 
     async def _refusal(self, spec: FamilySpec, bundle: Bundle) -> str:
         """Return why a bundle is not fetched; empty if it is."""
-        used = await self._in_thread(_num_bytes, self._data_dir / TASKS_FOLDER)
+        used = await self._in_thread(_num_bytes, self._data_dir / TASKS_FOLDER, spec.digest.hex())
         if used + bundle.num_bytes > MAX_ALL_BYTES:
             return f"accepted tasks have {used:,} bytes, at most {MAX_ALL_BYTES:,} are kept"
         return self._refuse(spec, bundle.num_bytes)
@@ -160,26 +162,30 @@ class TaskAcceptor:
         self, family: TaskFamily, spec: FamilySpec, bundle: Bundle, peer_id: PeerId, folder: Path
     ) -> str:
         spec = with_files(spec, folder, [one.name for one in bundle.files])
-        is_code = has_code(spec)
-        lint = "" if is_code else await self._lint(spec, bundle)
-        samples = await self._in_thread(_samples, spec)
-        offer = TaskOffer(
-            family=family,
-            spec=spec,
-            bundle=bundle,
-            sent_by=peer_id,
-            samples=samples,
-            lint=lint,
-        )
-        why = "" if await self._accept(offer) else "you declined it"
-        if not why and is_code:
-            why = await self._lint(spec, bundle)
+        why = await self._decide(family, spec, bundle, peer_id)
         if why:
             await self._in_thread(partial(shutil.rmtree, folder, ignore_errors=True))
             return why
         await self._in_thread(partial(write_accepted, folder, family, bundle, sent_by=peer_id))
         log.info("task %s is accepted; its files are in %s", visible_name(spec.name), folder)
         return ""
+
+    async def _decide(
+        self, family: TaskFamily, spec: FamilySpec, bundle: Bundle, peer_id: PeerId
+    ) -> str:
+        """Return why a task whose files are here is not accepted; empty if it is."""
+        is_code = has_code(spec)
+        # The rows are data: they are tried before anyone is asked. Code runs once it is accepted.
+        if not is_code and (why := await self._lint(spec, bundle)) != "":
+            return why
+        try:
+            samples = await self._in_thread(_samples, spec)
+        except TaskError as error:
+            return str(error)
+        offer = TaskOffer(family=family, spec=spec, bundle=bundle, sent_by=peer_id, samples=samples)
+        if not await self._accept(offer):
+            return "you declined it"
+        return await self._lint(spec, bundle) if is_code else ""
 
     async def _lint(self, spec: FamilySpec, bundle: Bundle) -> str:
         """Return the sentence of a task that no start would accept; empty for any other."""
@@ -195,5 +201,7 @@ def _samples(spec: FamilySpec) -> tuple[TaskRow, ...]:
     return first_rows(Path(spec.path), _NUM_SAMPLES) if spec.generator == ROWS_GENERATOR else ()
 
 
-def _num_bytes(folder: Path) -> int:
-    return sum(one.stat().st_size for one in folder.rglob("*") if one.is_file())
+def _num_bytes(folder: Path, without: str) -> int:
+    """Return the size of all accepted tasks, except the one in the folder `without`."""
+    files = (one for one in folder.glob("*/*") if one.is_file() and one.parent.name != without)
+    return sum(one.stat().st_size for one in files)

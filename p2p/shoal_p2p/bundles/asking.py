@@ -59,9 +59,6 @@ async def _ask(offer: TaskOffer) -> bool:
     layers = await trio.to_thread.run_sync(sandbox_layers) if offer.has_code else ""
     for line in shown(offer, layers):
         say(line)
-    if offer.lint:
-        say(f"  it is refused: {offer.lint}")
-        return False
     # A stop must not wait for the person; trio_typing does not know the argument's new name.
     answer = await trio.to_thread.run_sync(_answer, abandon_on_cancel=True)  # type: ignore[call-arg]
     return answer.strip().lower() in ("y", "yes")

@@ -63,8 +63,8 @@ class TaskClient:
         wait_s: float = 30.0,
         busy_s: float = 60.0,
     ) -> None:
-        """`wait_s` bounds the search for a peer that shares a family, in seconds; `busy_s` the
-        time for which one piece is asked of a peer that has too many requests."""
+        """`wait_s` bounds all searches for a peer that shares a family, in seconds: a manifest may
+        name hundreds. `busy_s` bounds the requests for one piece to a peer that is busy."""
         self._host = host
         self._report = report
         self._in_thread = in_thread
@@ -76,17 +76,22 @@ class TaskClient:
     async def find(self, spec: FamilySpec) -> tuple[PeerId, Bundle]:
         """Return a connected peer that shares a family, and its description of the files.
 
+        Peers that connect later are asked, too, until the searches of this client without a result
+        have taken `wait_s` seconds in all. Each connected peer is asked once even then.
+
         Raises:
-            NoBundleError: no peer does within `wait_s` seconds.
+            NoBundleError: no peer shares it.
         """
-        with trio.move_on_after(self._wait_s):
-            while True:
-                for peer_id in sorted(self._host.connected_peers() - self._refused):
-                    bundle = await self._bundle(peer_id, spec)
-                    if bundle is not None:
-                        return peer_id, bundle
-                await trio.sleep(RETRY_S)
-        raise NoBundleError("no connected peer shares its files")
+        while True:
+            began = trio.current_time()
+            for peer_id in sorted(self._host.connected_peers() - self._refused):
+                bundle = await self._bundle(peer_id, spec)
+                if bundle is not None:
+                    return peer_id, bundle
+            if self._wait_s <= 0:
+                raise NoBundleError("no connected peer shares its files")
+            await trio.sleep(min(RETRY_S, self._wait_s))
+            self._wait_s -= trio.current_time() - began
 
     async def _bundle(self, peer_id: PeerId, spec: FamilySpec) -> Bundle | None:
         try:

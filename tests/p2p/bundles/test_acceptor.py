@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from shoal_lab.simulation.parts import at_once
 from shoal_p2p.bundles.acceptor import TaskAcceptor, TaskOffer
@@ -113,18 +117,57 @@ async def test_a_task_whose_wrong_answers_earn_most_is_refused(
     spec = author_spec(tmp_path / "a", code=BAD_REWARD, reward="reward.py")
     joiner = Joiner(TransferFixture(spec=spec), tmp_path / "j")
     await joiner.bring()
-    assert [one.lint for one in joiner.offers] == [""], "its code has not run before"
+    assert len(joiner.offers) == 1, "its code has not run before"
     assert not joiner.has_task and "it is not sound: " in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        (b"no rows\n" * 9, "not a row of a rows file"),
+        (b'{"question": "q"}\n' * 9, "not a row of a rows file"),
+        (b'{"question": "q", "answer": "a"}\n' * 3, "rows"),
+        (b'{"question": "a", "answer": "a"}\n', "held_out|rows|pays|sound"),
+    ],
+)
+async def test_rows_that_are_none_are_never_offered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, rows: bytes, why: str
+) -> None:
+    """The author states what they like of a file: only the digest is checked on the way."""
+    spec = author_spec(tmp_path / "a")
+    config = {**spec.config, "sha256": hashlib.sha256(rows).hexdigest()}
+    (tmp_path / "bad.jsonl").write_bytes(rows)
+    bad = replace(spec, config=config, path=str(tmp_path / "bad.jsonl"))
+    joiner = Joiner(TransferFixture(spec=bad), tmp_path / "j")
+    await joiner.bring("20MB")
+    assert joiner.offers == [] and not joiner.has_task
+    assert re.search(f"task sums is left out: .*({why})", caplog.text), caplog.text
+    assert caplog.text.count("\n") <= 2
+
+
+async def test_many_families_that_no_peer_shares_cost_one_wait(tmp_path: Path) -> None:
+    fixture = TransferFixture(spec=author_spec(tmp_path / "a", share=False))
+    joiner = Joiner(fixture, tmp_path / "j")
+    specs = [
+        replace(fixture.spec, name=f"f{n}", config={**fixture.spec.config, "rows": 9 + n})
+        for n in range(100)
+    ]
+    joiner.manifest = make_manifest("swarm", families_of(specs))
+    began = trio.current_time()
+    await joiner.bring("20MB")
+    assert 20 < trio.current_time() - began < 60
+    assert len(fixture.here.requests) >= 100, "each is asked for once all the same"
 
 
 async def test_the_person_sees_what_they_accept(tmp_path: Path) -> None:
     spec = author_spec(
         tmp_path / "a",
         reward="reward.py",
-        title="Sums\x1b[2J",
         licence="CC0",
         description="One\nadded. " * 40,
     )
+    # A peer's title was checked by no task file.
+    spec = replace(spec, config={**spec.config, "title": "Sums\x1b[2J\nsizes"})
     joiner = Joiner(TransferFixture(spec=spec), tmp_path / "j")
     await joiner.bring()
     (offer,) = joiner.offers
@@ -173,6 +216,7 @@ async def test_another_peer_is_asked_when_one_sends_something_else(
 def test_the_setting_is_read_exactly_or_refused() -> None:
     assert parse_accept_rule("ask") is None
     assert parse_accept_rule("none") == AcceptRule(max_bytes=0, names=frozenset())
+    assert parse_accept_rule("20MB, words") == parse_accept_rule("20MB,words")
     assert parse_accept_rule("20MB") == AcceptRule(max_bytes=20_000_000, names=frozenset())
     found = parse_accept_rule("1GB,words,more words")
     assert found == AcceptRule(max_bytes=10**9, names=frozenset({"words", "more words"}))
