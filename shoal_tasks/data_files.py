@@ -35,8 +35,9 @@ from shoal_tasks.data.hub_data import HUB, read_hub
 from shoal_tasks.data.json_data import read_json
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.json_values import Placed, Record
+from shoal_wire.limits import MAX_TASK_FILE_BYTES
 
-MAX_FILE_BYTES: Final = 64 * 1024 * 1024
+MAX_FILE_BYTES: Final = MAX_TASK_FILE_BYTES
 """Maximum size of a data file and of its rows file, which the task worker holds in memory."""
 
 __all__ = ["HUB", "MAX_FILE_BYTES", "DataFile", "DataForm", "ReadOptions", "read_records"]

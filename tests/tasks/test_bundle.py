@@ -24,7 +24,7 @@ from shoal_tasks.bundle import (
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.swarm import families_of
-from shoal_tasks.task_file import examples_in, load_task_file
+from shoal_tasks.task_file import examples_in, load_task_file, unshared_task_files
 from shoal_wire.task_codec import decode_task_answer, encode_task_answer
 from shoal_wire.types import PeerId
 from tests.support.task_files import task_file
@@ -118,6 +118,23 @@ def test_what_does_not_travel_is_one_line(tmp_path: Path, fields: dict[str, Any]
     with pytest.raises(FamilyError, match=why) as caught:
         load_task_file(source)
     assert "\n" not in str(caught.value)
+
+
+def test_files_of_which_a_friend_needs_a_copy_are_named(tmp_path: Path) -> None:
+    kinds: dict[str, dict[str, Any]] = {
+        "shared": {},
+        "kept": {"share": None},
+        "refused": {"share": False, "reward": "reward.py"},
+        "game": {"share": None, "environment": "game.py"},
+        "library": {"share": None, "environment": "textarena:2048-v0-ultra-easy"},
+        "server": {"share": None, "environment": "ws://127.0.0.1:1"},
+    }
+    files = {kind: str(author_file(tmp_path / kind, **kinds[kind])) for kind in kinds}
+    hub = task_file(tmp_path, "hub", rows="hf:org/rows")
+    spec = load_task_file(Path(files["shared"]))
+    accepted = accept(tmp_path / "joiner", spec, Path(files["shared"]))
+    given = [*files.values(), str(hub), str(accepted), str(tmp_path / "gone.toml")]
+    assert unshared_task_files(given) == tuple(files[kind] for kind in ("kept", "refused", "game"))
 
 
 def test_a_bundle_of_another_family_is_found_out(tmp_path: Path) -> None:

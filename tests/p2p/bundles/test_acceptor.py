@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +17,14 @@ import pytest
 import trio
 
 from shoal_lab.simulation.parts import at_once
+from shoal_p2p.bundles import acceptor
 from shoal_p2p.bundles.acceptor import TaskAcceptor, TaskOffer
 from shoal_p2p.bundles.asking import asking, shown
 from shoal_settings.accept_tasks import AcceptRule, parse_accept_rule
 from shoal_settings.schema import Settings
-from shoal_tasks.bundle import TASKS_FOLDER, accepted_task_files
+from shoal_tasks import swarm
+from shoal_tasks.bundle import TASKS_FOLDER, accepted_folder, accepted_task_files, bundle_of
+from shoal_tasks.spec import MATH_VERIFY
 from shoal_tasks.swarm import families_of, specs_of
 from shoal_wire.manifest import make_manifest
 from shoal_wire.types import PeerId
@@ -143,6 +148,60 @@ async def test_rows_that_are_none_are_never_offered(
     assert joiner.offers == [] and not joiner.has_task
     assert re.search(f"task sums is left out: .*({why})", caplog.text), caplog.text
     assert caplog.text.count("\n") <= 2
+
+
+async def test_one_whose_verifier_is_missing_is_not_fetched(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joiner = Joiner(TransferFixture(spec=author_spec(tmp_path / "a", verifier="math")), tmp_path)
+    with monkeypatch.context() as without:
+        without.setitem(swarm._PACKAGES, MATH_VERIFY, "no-such-package")
+        swarm.installed_version.cache_clear()
+        await joiner.bring("20MB")
+    swarm.installed_version.cache_clear()
+    assert "it needs math_verify 0.9.0: pip install 'shoal[math]'" in caplog.text
+    assert joiner.fixture.here.requests == []
+
+
+async def test_accepted_tasks_have_a_quota_that_one_begun_before_is_not_charged_for_twice(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joiner = Joiner(TransferFixture(spec=author_spec(tmp_path / "a")), tmp_path / "j")
+    size = bundle_of(joiner.fixture.spec).num_bytes
+    folder = accepted_folder(tmp_path / "j", joiner.fixture.spec)
+    folder.mkdir(parents=True)
+    (folder / "rows.jsonl.part").write_bytes(b"x" * 40)
+    monkeypatch.setattr(acceptor, "MAX_ALL_BYTES", size - 1)
+    await joiner.bring("20MB")
+    assert "accepted tasks have 0 bytes, at most" in caplog.text and joiner.offers == []
+    monkeypatch.setattr(acceptor, "MAX_ALL_BYTES", size)
+    await joiner.bring("20MB")
+    assert joiner.has_task
+
+
+@pytest.mark.parametrize(
+    ("typed", "accepts"),
+    [("y", True), ("Yes ", True), ("", False), ("n", False), ("yes, do", False), ("\x04", False)],
+)
+def test_only_a_yes_at_the_terminal_accepts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, accepts: bool
+) -> None:
+    spec = author_spec(tmp_path / "a")
+    offer = TaskOffer(
+        family=families_of([spec])[0],
+        spec=spec,
+        bundle=bundle_of(spec),
+        sent_by=AUTHOR,
+        samples=(),
+    )
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs) as terminal:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        os.write(ours, typed.encode() + b"\n")
+        refuse, ask = asking(Settings())
+        assert refuse(spec, 1 << 40) == "", "a person is shown the size"
+        assert trio.run(ask, offer) is accepts
+    os.close(ours)
 
 
 async def test_many_families_that_no_peer_shares_cost_one_wait(tmp_path: Path) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from shoal.policy_flags import policy_of_model
 from shoal_policy.generation import self_check
 from shoal_policy.generation.self_check import check_answers
+from shoal_policy.training_run import begin_or_resume
 from shoal_policy.update.logprobs import completion_logprobs
+from shoal_settings.exits import UsageExit
 from tests.policy import tiny_models
-from tests.policy.tiny_architectures import RECORDED, RIGHT, life, names, outcome, policy
+from tests.policy import training_cases as case
+from tests.policy.tiny_architectures import RECORDED, RIGHT, life, names, outcome, policy, tiny
 from tests.policy.tiny_models import refused
 
 HYBRIDS = (
@@ -38,6 +44,20 @@ def test_it_is_right_from_load_to_reload(name: str) -> None:
 def test_one_whose_padding_shows_is_refused(name: str) -> None:
     with refused(f"cannot use model '{name}': together with a longer prompt it answers with other"):
         policy(name)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_it_is_refused_wherever_a_model_is_loaded_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tiny_models.save(tmp_path / "mamba", tiny("mamba"))
+    why = "together with a longer prompt it answers with other numbers than alone"
+    with refused(why):
+        begin_or_resume(case.settings(tmp_path / "run", folder), seed=1)
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    with pytest.raises(UsageExit):
+        policy_of_model("chat", folder, device="cpu")
+    assert why in capsys.readouterr().err
 
 
 def test_one_that_cannot_answer_at_all_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
