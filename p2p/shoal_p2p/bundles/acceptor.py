@@ -52,7 +52,6 @@ _ATTEMPTS: Final = 8
 class TaskOffer:
     """A task whose files are here, for whoever decides."""
 
-    family: TaskFamily
     spec: FamilySpec
     """With its files."""
     bundle: Bundle
@@ -62,18 +61,13 @@ class TaskOffer:
 
     @property
     def has_code(self) -> bool:
-        """True if Python of the author's would run on this machine."""
+        """True if code of the author's would run on this machine."""
         return has_code(self.spec)
-
-    @property
-    def examples(self) -> Examples:
-        """The author's examples of good and bad completions."""
-        return Examples(good=self.bundle.good, bad=self.bundle.bad)
 
 
 def has_code(spec: FamilySpec) -> bool:
-    """Return whether a family's files include Python."""
-    return any(one.is_code for one in required_files(spec))
+    """Return whether a task's author has code in it: Python files, or unit tests in the rows."""
+    return spec.runs_code or any(one.is_code for one in required_files(spec))
 
 
 Accept = Callable[[TaskOffer], Awaitable[bool]]
@@ -162,7 +156,7 @@ class TaskAcceptor:
         self, family: TaskFamily, spec: FamilySpec, bundle: Bundle, peer_id: PeerId, folder: Path
     ) -> str:
         spec = with_files(spec, folder, [one.name for one in bundle.files])
-        why = await self._decide(family, spec, bundle, peer_id)
+        why = await self._decide(spec, bundle, peer_id)
         if why:
             await self._in_thread(partial(shutil.rmtree, folder, ignore_errors=True))
             return why
@@ -170,9 +164,7 @@ class TaskAcceptor:
         log.info("task %s is accepted; its files are in %s", visible_name(spec.name), folder)
         return ""
 
-    async def _decide(
-        self, family: TaskFamily, spec: FamilySpec, bundle: Bundle, peer_id: PeerId
-    ) -> str:
+    async def _decide(self, spec: FamilySpec, bundle: Bundle, peer_id: PeerId) -> str:
         """Return why a task whose files are here is not accepted; empty if it is."""
         is_code = has_code(spec)
         # The rows are data: they are tried before anyone is asked. Code runs once it is accepted.
@@ -182,7 +174,7 @@ class TaskAcceptor:
             samples = await self._in_thread(_samples, spec)
         except TaskError as error:
             return str(error)
-        offer = TaskOffer(family=family, spec=spec, bundle=bundle, sent_by=peer_id, samples=samples)
+        offer = TaskOffer(spec=spec, bundle=bundle, sent_by=peer_id, samples=samples)
         if not await self._accept(offer):
             return "you declined it"
         return await self._lint(spec, bundle) if is_code else ""

@@ -97,7 +97,8 @@ def shown(offer: TaskOffer, layers: str) -> Iterator[str]:
     if description:
         yield f"  about    {_cut(description)}"
     if offer.has_code:
-        names = ", ".join(one.name for one in bundle.files if one.name.endswith(".py"))
+        python = [one.name for one in bundle.files if one.name.endswith(".py")]
+        names = ", ".join(python) or "the unit tests in its rows"
         yield f"  code     {names} would run here, confined by: {layers}"
         yield f"           to read it: {(*spec.reward_paths, spec.path)[0]}"
     for row in offer.samples:

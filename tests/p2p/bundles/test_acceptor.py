@@ -26,9 +26,11 @@ from shoal_tasks import swarm
 from shoal_tasks.bundle import TASKS_FOLDER, accepted_folder, accepted_task_files, bundle_of
 from shoal_tasks.spec import MATH_VERIFY
 from shoal_tasks.swarm import families_of, specs_of
+from shoal_tasks.task_file import load_task_file
 from shoal_wire.manifest import make_manifest
 from shoal_wire.types import PeerId
 from tests.p2p.bundles.cases import AUTHOR, TransferFixture, author_spec
+from tests.support.task_files import task_file
 
 pytestmark = pytest.mark.virtual_time
 
@@ -126,6 +128,32 @@ async def test_a_task_whose_wrong_answers_earn_most_is_refused(
     assert not joiner.has_task and "it is not sound: " in caplog.text
 
 
+PROGRAMS = [
+    {
+        "question": f"add {n}",
+        "test": f"assert add(1) == {n + 1}",
+        "canonical_solution": f"def add(x): return x + {n}",
+    }
+    for n in range(9)
+]
+
+
+async def test_unit_tests_in_rows_are_code(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spec = load_task_file(
+        task_file(tmp_path / "a", "programs", PROGRAMS, verifier="tests", share=True)
+    )
+    joiner = Joiner(TransferFixture(spec=spec), tmp_path / "j")
+    await joiner.bring("20MB")
+    assert "it holds code, and --accept-tasks does not name it: add ,programs" in caplog.text
+    assert joiner.offers == [] and not joiner.has_task
+    await joiner.bring("20MB,programs")
+    (offer,) = joiner.offers
+    assert "the unit tests in its rows would run here" in "\n".join(shown(offer, "Landlock"))
+    assert joiner.has_task
+
+
 @pytest.mark.parametrize(
     ("rows", "why"),
     [
@@ -188,7 +216,6 @@ def test_only_a_yes_at_the_terminal_accepts(
 ) -> None:
     spec = author_spec(tmp_path / "a")
     offer = TaskOffer(
-        family=families_of([spec])[0],
         spec=spec,
         bundle=bundle_of(spec),
         sent_by=AUTHOR,
