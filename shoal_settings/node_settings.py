@@ -46,6 +46,8 @@ def _tasks(value: tuple[str, ...]) -> None:
         raise ValueError(f"must be a preset ({', '.join(TASK_PRESETS)}) or a task file, FILE.toml")
     if len(presets) > 1:
         raise ValueError("name one preset at most")
+    if not value:
+        raise ValueError("name a preset or a task file; none is a preset without tasks")
 
 
 def _digest(value: str) -> None:

@@ -82,13 +82,20 @@ def starting_families(preset: str, task_files: Sequence[str] = ()) -> tuple[Task
     ``none`` is the preset without families.
 
     Raises:
-        ManifestError: a task file cannot be used.
+        ManifestError: a task file cannot be used, two families have one name, or there is none.
     """
     try:
         own = load_task_files(task_files)
     except FamilyError as error:
         raise ManifestError(str(error)) from None
-    return families_of((*PRESETS.get(preset, ()), *own))
+    families = (*PRESETS.get(preset, ()), *own)
+    if not families:
+        raise ManifestError("a swarm needs tasks: --tasks PRESET, FILE.toml or PRESET,FILE.toml")
+    names = [spec.name for spec in families]
+    for name in names:
+        if names.count(name) > 1:
+            raise ManifestError(f"two of the swarm's tasks are named {name!r}: rename one")
+    return families_of(families)
 
 
 def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[FamilySpec, ...]:

@@ -279,3 +279,11 @@ def test_a_file_that_keeps_no_rows_is_not_evaluated_on(tmp_path: Path) -> None:
         assert worker.held_out(3) == []
         assert len(worker.draw(random.Random(1), 20)) == 20
         assert worker.parts([coordinates(spec, 3)]) == [Split.TRAINING], "whatever its seed"
+
+
+def test_a_swarm_of_no_tasks_or_of_two_with_one_name_is_one_line(tmp_path: Path) -> None:
+    file = str(task_file(tmp_path, "sums", [{"question": f"{n}", "answer": "1"} for n in range(4)]))
+    with pytest.raises(ManifestError, match=r"a swarm needs tasks: --tasks PRESET"):
+        starting_families("none")
+    with pytest.raises(ManifestError, match="two of the swarm's tasks are named 'sums'"):
+        starting_families("easy", [file, file])
