@@ -144,7 +144,7 @@ class Traffic:
 
     def _count_pipes(self) -> None:
         """After the handshake a connection reads and writes its socket itself."""
-        receive, begin = SocketPipe.receive, SocketPipe.begin
+        receive, start_send = SocketPipe.receive, SocketPipe.start_send
 
         @functools.wraps(receive)
         async def counted_receive(pipe: SocketPipe) -> bytes:
@@ -152,13 +152,13 @@ class Traffic:
             self.read += len(data)
             return data
 
-        @functools.wraps(begin)
-        def counted_begin(pipe: SocketPipe, data: bytes) -> bool:
+        @functools.wraps(start_send)
+        def counted_start_send(pipe: SocketPipe, data: bytes) -> bool:
             self.written += len(data)
-            return begin(pipe, data)
+            return start_send(pipe, data)
 
         SocketPipe.receive = counted_receive  # type: ignore[method-assign]
-        SocketPipe.begin = counted_begin  # type: ignore[method-assign]
+        SocketPipe.start_send = counted_start_send  # type: ignore[method-assign]
 
 
 def network_through(proxies: dict[str, int]) -> Callable[[Identity, HostSettings], Network]:
