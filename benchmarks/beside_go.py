@@ -58,7 +58,7 @@ def measure(options: Options) -> Report:
         for name in ("known", "new"):
             ratio = round(results[name]["cpu_ms"] / results["kubo"]["cpu_ms"], 2)
             results[f"{name}_of_kubo"] = ratio
-            goals.append(at_most(f"CPU of a delivery, {name} questions, of kubo's", ratio, 3.0))
+            goals.append(at_most(f"CPU of a delivery, {name} questions, of kubo's", ratio, 1.6))
     return Report(results=results, goals=goals)
 
 
