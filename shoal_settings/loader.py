@@ -123,7 +123,7 @@ def load(
     )
 
 
-def said_of_defaults(loaded: Loaded) -> str:
+def defaults_line_of(loaded: Loaded) -> str:
     """Return a line with the defaults for a large model that apply; empty if none do."""
     filled = [field for field, origin in loaded.origins.items() if origin == FOR_LARGE]
     return sentence(loaded.settings, filled) if filled else ""
@@ -190,11 +190,11 @@ def _add_flag(parser: argparse._ArgumentGroup, field: str, text: str, default: o
     info, flag = Settings.model_fields[field], _flag(field)
     flags = [flag, *ALIASES.get(field, ())]
     description, shown = text.replace("%", "%%"), _shown_default(field, default)
-    told = f"{description} (default: {shown})" if shown else description
+    help_text = f"{description} (default: {shown})" if shown else description
     common: dict[str, Any] = {
         "dest": field,
         "default": None,
-        "help": told if text else argparse.SUPPRESS,
+        "help": help_text if text else argparse.SUPPRESS,
     }
     if info.annotation is bool:
         action = argparse.BooleanOptionalAction if info.default else "store_true"

@@ -81,14 +81,14 @@ class NodeSettings(BaseModel):
         False,
         "node bootstrap trainer swarm",
         "Take another swarm, or other tasks, than the last run in this folder had: the weights "
-        "stay, rounds, curve and every statistic begin anew (what was there moves to earlier-1, "
-        "earlier-2 …). It also follows a bootstrap that is of another swarm than before.",
+        "stay, rounds, curve and every statistic start again (what was there moves to earlier-1, "
+        "earlier-2 …). It also follows a bootstrap that is in another swarm than before.",
         instead={
             "bootstrap": "Be of another swarm, or have other tasks, than the last run in this "
             "folder.",
             "judge": "Be of another swarm than the last run in this folder.",
             "trainer": "Take other tasks, or another swarm, than the last run in this folder had: "
-            "the weights stay, rounds, curve and every statistic begin anew (what was there moves "
+            "the weights stay, rounds, curve and every statistic start again (what was there moves "
             "to earlier-1, earlier-2 …).",
         },
     )

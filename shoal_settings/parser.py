@@ -38,7 +38,7 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(EXIT_USAGE)
 
     def _wanted(self, missing: str) -> str:
-        """Return what is said of an argument that was left out, as argparse names it."""
+        """Return the error for a missing argument, given its name in argparse."""
         for action in self._actions:
             names = ("/".join(action.option_strings), action.metavar, action.dest)
             if missing in names and not action.option_strings and action.choices is not None:
@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse all arguments."""
-        if _is_asked_for.get():
+        if _is_inspecting.get():
             raise _ParserFound(self)
         return super().parse_args(args, namespace)
 
@@ -127,7 +127,7 @@ class _ParserFound(BaseException):
         self.parser = parser
 
 
-_is_asked_for: ContextVar[bool] = ContextVar("_is_asked_for", default=False)
+_is_inspecting: ContextVar[bool] = ContextVar("_is_inspecting", default=False)
 
 
 def parser_of(main: Callable[[Sequence[str]], int]) -> Parser:
@@ -136,13 +136,13 @@ def parser_of(main: Callable[[Sequence[str]], int]) -> Parser:
     Raises:
         LookupError: it does not parse any.
     """
-    token = _is_asked_for.set(True)
+    token = _is_inspecting.set(True)
     try:
         main([])
     except _ParserFound as found:
         return found.parser
     finally:
-        _is_asked_for.reset(token)
+        _is_inspecting.reset(token)
     raise LookupError(f"{main.__module__} parses no flags")
 
 

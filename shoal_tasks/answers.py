@@ -69,7 +69,7 @@ def unscored_spans(text: str, *, tagged: bool) -> tuple[tuple[int, int], ...]:
 
 
 def opens_twice(text: str) -> bool:
-    """Return whether a tagged completion begins several answers, of which only one is read."""
+    """Return whether a tagged completion begins several answers; only one is read."""
     return text.count(_OPEN) > 1
 
 

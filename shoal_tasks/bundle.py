@@ -4,7 +4,7 @@
                                                                                      load_accepted
 
 A family's configuration has the SHA-256 of each of its files, so `required_files` says what a
-bundle must hold, whoever sends it. `DATA_DIR/tasks/DIGEST/task.json` is used like a task file.
+bundle must contain, from any sender. `DATA_DIR/tasks/DIGEST/task.json` is used like a task file.
 """
 
 from __future__ import annotations

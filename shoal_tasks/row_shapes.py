@@ -168,7 +168,7 @@ class RowShaper:
             raise RowError(f"{place} is empty", "empty")
         shown, letter = self._choices(columns, place)
         question, spoken = self._question({**columns, **shown}, place)
-        asked = _checked(question, "question", place, MAX_ROW_QUESTION_CHARS)
+        text = _checked(question, "question", place, MAX_ROW_QUESTION_CHARS)
         raw = letter or self._answer(columns, spoken, place)
         answer = worked = ""
         if isinstance(raw, str):
@@ -178,9 +178,9 @@ class RowShaper:
                 answer = _checked(raw, "answer", place, MAX_ANSWER_CHARS).strip()
         self._drop_aliases(columns, answer, f"{worked}{self._keys.answer_after}{raw or ''}")
         return ShapedRow(
-            question=asked,
+            question=text,
             answer=answer,
-            columns=self._given(columns, asked, answer, place),
+            columns=self._given(columns, text, answer, place),
             place=place,
             system="\n\n".join(dict.fromkeys(one.system for one in spoken if one.system)),
             worked=worked.strip(),

@@ -32,7 +32,7 @@ from shoal_tasks.spec import JsonValue
 from shoal_tasks.unit_tests.forms import PROGRAM, USED_COLUMNS, question_column, read_tests
 
 _MOST: Final = 0.9
-"""Fraction of rows that must have a property before the file is said to have it."""
+"""Fraction of rows that must have a property before the file counts as having it."""
 _MARKS: Final = ("####", "\\boxed", "The answer is:", "The answer is", "Answer:")
 """Marks that separate the worked answer from the final one, most telling first."""
 _MATHS: Final = re.compile(r"[-+−]?[$]?[\d.,/]+%?|.*\\[a-zA-Z]+.*", re.DOTALL)
@@ -211,7 +211,7 @@ def _code_prompt(found: _Found, question: str) -> str:
         return f"{{{question}}}\n\nYour code should pass tests such as:\n{{test_list.0}}"
     for name in _ENTRY_POINTS:
         named = list(zip(columns.get(name, ()), columns[question], strict=False))
-        if named and not all(str(entry) in str(asked) for entry, asked in named):
+        if named and not all(str(entry) in str(text) for entry, text in named):
             return f"{{{question}}}\n\nName the function {{{name}}}."
     return ""
 
@@ -299,8 +299,8 @@ def _right_choices(found: _Found, keys: ChoiceKeys) -> list[int] | None:
     for row in range(len(found.records)):
         try:
             values = [found.columns[name][row] for name in keys.columns]
-            asked = str(found.columns[question][row]) if question else ""
-            _, letter = keys.read(values, found.columns[keys.answer][row], asked)
+            text = str(found.columns[question][row]) if question else ""
+            _, letter = keys.read(values, found.columns[keys.answer][row], text)
         except ChoiceError:
             return None
         numbers.append(ord(letter) - ord("A"))
@@ -339,8 +339,8 @@ def _choose_answer(found: _Found) -> None:
         found.keys["answer"] = _first_of_list(found, column)
         found.used.add(column)
         return
-    if "question" in found.keys and (said := _last_turns(found)):
-        found.columns[_LAST_TURN] = said
+    if "question" in found.keys and (turns := _last_turns(found)):
+        found.columns[_LAST_TURN] = turns
         return
     if given.reward:
         return
@@ -366,7 +366,7 @@ def _first_of_list(found: _Found, column: str) -> str:
     found.columns[first] = [one[0] for one in values if isinstance(one, list)]
     if any(isinstance(one, list) and len(set(map(str, one))) > 1 for one in values):
         found.notes.append(
-            f"{column!r} has several right answers, of which only the first is accepted; --reward "
+            f"{column!r} has several right answers, and only the first is accepted; --reward "
             "FILE with a function can accept all"
         )
     found.used.add(column)
@@ -375,13 +375,13 @@ def _first_of_list(found: _Found, column: str) -> str:
 
 def _last_turns(found: _Found) -> list[JsonValue]:
     """Return the assistant's last turn of each conversation; empty if one has none."""
-    said: list[JsonValue] = []
+    turns: list[JsonValue] = []
     for value in found.columns[found.keys["question"]]:
         last = value[-1] if _is_chat(value) and isinstance(value, list) else None
         if not isinstance(last, dict) or last.get("role", last.get("from")) not in _ASSISTANTS:
             return []
-        said.append(last.get("content", last.get("value")))
-    return said
+        turns.append(last.get("content", last.get("value")))
+    return turns
 
 
 def _is_answer(values: list[JsonValue]) -> bool:
@@ -411,8 +411,8 @@ def _choose_prompt(found: _Found) -> None:
     if unit := found.named(UNITS, _is_question):
         prompt = f"{prompt}\n\nGive the answer in {{{unit}}}."
         found.used.add(unit)
-    if asked := _few_answers(found):
-        prompt = f"{prompt}\n\n{asked}"
+    if instruction := _few_answers(found):
+        prompt = f"{prompt}\n\n{instruction}"
     if prompt != f"{{{question}}}":
         found.keys["prompt"] = prompt
 

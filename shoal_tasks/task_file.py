@@ -189,7 +189,7 @@ def _check_share(spec: FamilySpec, table: Mapping[str, Any]) -> None:
         raise FamilyError("share is of rows or a Python game, and this family has no file")
     if table.get("rows", "").startswith(HUB):
         raise FamilyError(
-            "share is of files, and these rows are of a hub: whoever joins names the same task "
+            "share is of files, and these rows are on a hub: joining nodes name the same task "
             "file, or write the rows to a file and name that"
         )
 

@@ -2,7 +2,7 @@
 
 All derive their randomness from the seed alone, parse messages by bounded patterns and evaluate
 nothing. Excluded are games that need word lists from the network, another player or an API key, and
-games without variation, of which nothing could be held out.
+games without variation, since nothing could be held out.
 """
 
 from __future__ import annotations

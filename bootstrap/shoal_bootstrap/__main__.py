@@ -10,13 +10,13 @@ from shoal_p2p.flags import ServingFlags
 from shoal_settings.exits import UsageExit
 
 DESCRIPTION = """\
-Run a bootstrap peer: a stable address at which newcomers learn what the swarm has agreed on and
-whom to connect to. It relays gossip, keeps no rollouts and trains nothing; nodes that have met
-stay together without it. Nodes join with `shoal node --bootstrap ADDRESS`, ADDRESS being one of
-the lines that it prints, or with `shoal join LINE`, LINE being what `shoal invite` prints of it.
+Run a bootstrap peer: a stable address at which newcomers get the swarm's manifest and a list of
+peers. It relays gossip, stores no rollouts and trains nothing; connected nodes stay together
+without it. Nodes join with `shoal node --bootstrap ADDRESS`, ADDRESS being one of the lines that
+it prints, or with `shoal join LINE`, LINE being what `shoal invite` prints for it.
 
   shoal bootstrap           on port 4001 of every address of this machine
-  shoal bootstrap --relay   also for nodes that nobody can dial"""
+  shoal bootstrap --relay   also relay for nodes that peers cannot dial"""
 
 FLAGS = ServingFlags(
     name="bootstrap",

@@ -18,8 +18,8 @@ from shoal_tasks.errors import TaskError
 
 def run(given: ParsedFlags) -> int:
     """Run `shoal bootstrap`; return the exit code."""
-    asked = given.loaded.settings.subscribe_shards
-    if asked not in ("auto", "0") and (missing := missing_for_tasks()) is not None:
+    shards = given.loaded.settings.subscribe_shards
+    if shards not in ("auto", "0") and (missing := missing_for_tasks()) is not None:
         return fail("bootstrap", f"{missing} (or --subscribe-shards 0)").code
     serving = Serving(
         make=BootstrapPeer,

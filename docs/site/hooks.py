@@ -322,9 +322,9 @@ def _causes() -> str:
     text = (ROOT / "p2p/shoal_p2p/reputation/scoring.py").read_text(encoding="utf-8")
 
     def rows() -> Iterator[tuple[str, ...]]:
-        for said, cause, points, limit in _CAUSE.findall(text):
+        for comment, cause, points, limit in _CAUSE.findall(text):
             figures = (f"{float(one):g}".replace("-", "−") for one in (points, limit))
-            yield f"`{cause.lower()}`", *figures, re.sub(r"\s+#?\s*", " ", said).strip(" #")
+            yield f"`{cause.lower()}`", *figures, re.sub(r"\s+#?\s*", " ", comment).strip(" #")
 
     return _rows("cause | points | limit | who pays, for what", rows())
 

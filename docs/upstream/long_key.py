@@ -1,5 +1,5 @@
-"""Whoever dials may say an RSA key of any size, and it is parsed before anything is proven: the
-loop stands still meanwhile."""
+"""A dialling peer may send an RSA key of any size. It is parsed before authentication and blocks
+the event loop meanwhile."""
 
 import time
 from contextlib import suppress
@@ -21,15 +21,15 @@ KEY = crypto_pb2.PublicKey(
 
 
 def say(key: bytes, attacker: Any) -> None:
-    """Let one of the peers say this key of itself."""
+    """Make the attacker send this key as its own."""
     honest = PatternXX.make_handshake_payload
 
     def make(self: PatternXX, *args: Any) -> Any:
-        said = honest(self, *args)
+        payload = honest(self, *args)
         if self.local_peer == attacker:
             made = NoiseHandshakePayload(identity_key=key, identity_sig=bytes(64))
-            said.serialize = made.SerializeToString
-        return said
+            payload.serialize = made.SerializeToString
+        return payload
 
     PatternXX.make_handshake_payload = make  # type: ignore[method-assign]
 

@@ -1,4 +1,4 @@
-"""A pubsub RPC that does not parse ends the process of whoever reads it."""
+"""A pubsub RPC that does not parse ends the process of the peer that reads it."""
 
 import trio
 from libp2p.pubsub.gossipsub import PROTOCOL_ID_V11

@@ -1,4 +1,5 @@
-"""new_host() without `sec_opt` also accepts /plaintext/2.0.0: no encryption, for whoever asks."""
+"""new_host() without `sec_opt` also accepts /plaintext/2.0.0: no encryption, for any peer that
+proposes it."""
 
 import trio
 from stock import peer, run, tell

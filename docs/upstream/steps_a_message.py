@@ -21,11 +21,11 @@ class Steps(trio.abc.Instrument):
 
 
 async def main() -> int:
-    heard = trio.Semaphore(0)
+    received = trio.Semaphore(0)
 
     async def listen(stream: INetStream) -> None:
         while await stream.read(1024):
-            heard.release()
+            received.release()
 
     async with peer() as (one, _), peer() as (other, _):
         other.set_stream_handler(PROTOCOL, listen)
@@ -35,7 +35,7 @@ async def main() -> int:
         trio.lowlevel.add_instrument(steps)
         for _ in range(COUNT):
             await stream.write(b"hello")
-            await heard.acquire()
+            await received.acquire()
         trio.lowlevel.remove_instrument(steps)
         each = steps.count / COUNT
         await stream.reset()

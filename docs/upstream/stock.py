@@ -29,8 +29,8 @@ _listen = ["/ip4/127.0.0.1/tcp/0"]
 
 
 def loopback(text: str) -> str:
-    """Return an address as a multiaddress's first part. Of names, and of forms of an address within
-    another, nobody here decides where they lead: they are refused.
+    """Return an address as a multiaddress's first part. Names, and addresses embedded in others,
+    are refused, since they could lead anywhere.
 
     Raises:
         ValueError: it is not an address of this machine's loopback, as 127.0.0.1 or ::1.

@@ -9,12 +9,11 @@ from shoal_p2p.flags import ServingFlags
 from shoal_settings.exits import UsageExit
 
 DESCRIPTION = """\
-Run a node and its trainer: join a swarm, train on verifiable tasks, share every answer, learn
-from the answers of others.
+Run a node and its trainer: join a swarm, train on verifiable tasks, share every answer, and train
+on the answers of other nodes.
 
-With no --bootstrap it looks for peers it can find by itself (those it met before, those on this
-machine and the local network) and otherwise trains alone, and says so. It never exits because
-nobody is there.
+Without --bootstrap it looks for known peers and for peers on this machine and the local network.
+If it finds none, it trains alone and keeps looking.
 
   shoal node                                the embedded small model
   shoal node --bootstrap /ip4/…/p2p/12D3…   join the swarm of that peer

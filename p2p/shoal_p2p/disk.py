@@ -112,7 +112,9 @@ def read_kept(path: Path, take: Callable[[str], T]) -> T | None:
         log.warning("cannot read %s: %s", path, error)
     except (ValueError, KeyError, RecursionError) as error:
         aside = set_corrupt_aside(path)
-        log.warning("%s is corrupt (%s): begun anew; kept as %s", path, error, aside)
+        log.warning(
+            "%s is corrupt (%s): starting with a new one, the old one is now %s", path, error, aside
+        )
     return None
 
 

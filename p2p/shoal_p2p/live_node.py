@@ -244,7 +244,7 @@ class NodeComponents:
     async def hand_over(self) -> None:
         """Wait until all batches are sent and a peer has fetched each announced one."""
         await self.outbox.drained()
-        await self.exchange.handed_over(self.outbox.announced)
+        await self.exchange.wait_until_served(self.outbox.announced)
 
     async def status(self) -> dict[str, Any]:
         """Return the status view as JSON values."""

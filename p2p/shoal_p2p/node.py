@@ -194,7 +194,7 @@ async def say_who_is_there(peer: PeerNode, is_training: Callable[[], bool]) -> N
         if solo and alone is not True:
             when = "yet" if alone is None else "any more"
             what = "training alone, and " if is_training() else ""
-            log.info("nobody else is here %s: %slooking for peers", when, what)
+            log.info("no peers %s: %slooking for peers", when, what)
         elif not solo and alone is not False:
             count = len(peer.host.connected_peers())
             log.info("connected to %d peer%s", count, "" if count == 1 else "s")

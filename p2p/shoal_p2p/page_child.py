@@ -99,11 +99,11 @@ async def _follow(process: trio.Process, say_url: Callable[[str], None]) -> None
     _say_ended(url, process.returncode, words.cause())
 
 
-def _say_ended(url: str | None, code: int | None, said: str) -> None:
+def _say_ended(url: str | None, code: int | None, cause: str) -> None:
     if url is None:
-        log.warning("no web page: %s", said or "it did not start")
+        log.warning("no web page: %s", cause or "it did not start")
     elif code:
-        log.warning("the web page has ended: %s", said or ending(code))
+        log.warning("the web page has ended: %s", cause or ending(code))
 
 
 async def _listen(stream: Any, words: OutputTail) -> None:

@@ -13,7 +13,7 @@ import trio
 from shoal_base.bounded import FEW
 from shoal_base.extras import missing_for_tasks
 from shoal_p2p.bundles.acceptor import TaskAcceptor
-from shoal_p2p.bundles.asking import asking
+from shoal_p2p.bundles.asking import build_deciders
 from shoal_p2p.bundles.client import TaskClient
 from shoal_p2p.data_dir import remembered_listen, sibling_addresses, write_addresses
 from shoal_p2p.disk import Disk, KeptFile
@@ -113,7 +113,7 @@ class PeerNode:
 
     async def _bring(self, manifest: Manifest) -> None:
         """Fetch the tasks of a swarm that this machine lacks, as far as the user accepts them."""
-        refuse, accept = asking(self.settings)
+        refuse, accept = build_deciders(self.settings)
         client = TaskClient(
             host=self.host, report=self.guard.on_verdict, in_thread=self.parts.in_thread
         )

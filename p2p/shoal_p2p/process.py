@@ -42,7 +42,7 @@ from shoal_p2p.swarm_node import SwarmNode
 from shoal_p2p.threads import let_the_loop_in
 from shoal_settings.default_folder import default_folders_without_model
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
-from shoal_settings.loader import Loaded, said_of_defaults
+from shoal_settings.loader import Loaded, defaults_line_of
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.lint.start import lint_at_start
@@ -100,7 +100,7 @@ class Serving(Generic[L, J]):
     announce: Callable[[J, Settings], Iterable[str]]
     """Returns the lines for people when it is ready."""
     facts: Callable[[J], Mapping[str, Any]] = lambda _peer: {}
-    """Returns what programs read then, beside its id and addresses."""
+    """Returns further facts for programs, in addition to its id and addresses."""
     failures: tuple[type[Exception], ...]
     """Errors that end it with one line and exit code 1."""
     folders: Callable[[Settings], Iterable[Path]] = default_folders_without_model
@@ -117,11 +117,13 @@ def serve(serving: Serving[L, J], given: ParsedFlags) -> int:
             outlive_the_terminal(partial(say_terminal_gone, log_path))
             with log_to_file(log_path, lines):
                 trains = given.flags.settings_of == "node" and settings.role != "observe"
-                said = said_of_defaults(loaded) if trains else ""
+                defaults_line = defaults_line_of(loaded) if trains else ""
                 identity = load_or_create_identity(settings.data_dir / IDENTITY_FILE)
                 query_servers(settings.task_files)
                 check_run(settings, loaded.origins, identity.peer_id)
-                return _serve_in(settings, serving, identity, said, supervised=given.supervised)
+                return _serve_in(
+                    settings, serving, identity, defaults_line, supervised=given.supervised
+                )
     except UsageExit as end:
         return end.code
     except USAGE_ERRORS as error:
@@ -139,11 +141,12 @@ def _serve_in(
     settings: Settings,
     serving: Serving[L, J],
     identity: Identity,
-    said: str,
+    defaults_line: str,
     *,
     supervised: bool,
 ) -> int:
-    """Run peers one after another until one does not ask for a new start; `said` once it is up."""
+    """Run peers one after another until one does not ask for a new start; `defaults_line` once it
+    is up."""
     if settings.weak_sandbox:
         accept_weak_sandbox()
     lint_at_start(settings.task_files)
@@ -152,21 +155,25 @@ def _serve_in(
     code = None
     while code is None:
         try:
-            code = trio.run(_serve_once, serving, settings, identity, said, supervised)
+            code = trio.run(_serve_once, serving, settings, identity, defaults_line, supervised)
         except BaseExceptionGroup as group:
             raise root_error(group) from None
     return code
 
 
 async def _serve_once(
-    serving: Serving[L, J], settings: Settings, identity: Identity, said: str, supervised: bool
+    serving: Serving[L, J],
+    settings: Settings,
+    identity: Identity,
+    defaults_line: str,
+    supervised: bool,
 ) -> int | None:
     is_ready = trio.Event()
 
     def on_ready(peer: J) -> None:
         _say_ready(serving, settings, peer)
-        if said:
-            log.info("%s", said)
+        if defaults_line:
+            log.info("%s", defaults_line)
         is_ready.set()
 
     peer = serving.make(identity=identity, settings=settings, on_ready=on_ready)
@@ -282,7 +289,7 @@ def start_logging(settings: Settings, who: str) -> LogLines:
 def say_terminal_gone(log_path: Path) -> None:
     """Say in the log what a person who comes back wants to know."""
     log.warning(
-        "the terminal is gone; going on without it: the log is %s, `kill %d` ends this process",
+        "the terminal is gone, this process continues: the log is %s, `kill %d` ends this process",
         log_path,
         os.getpid(),
     )

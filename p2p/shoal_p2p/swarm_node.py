@@ -107,8 +107,8 @@ class SwarmNode:
     def _shard_keeper(self, traffic: ShardTraffic, draws: Demand | None) -> ShardKeeper:
         peer, settings = self.peer, self.peer.settings
         num_shards = self.manifest.rules.shard_count
-        asked = settings.subscribe_shards
-        fixed = None if asked == "auto" else int(asked)
+        wanted = settings.subscribe_shards
+        fixed = None if wanted == "auto" else int(wanted)
         if fixed is None and draws is None:
             # A peer that stores nothing can discover others without receiving every publisher.
             fixed = 1 if num_shards == 1 and self._validates else 0
@@ -131,8 +131,8 @@ class SwarmNode:
             search=PeerSearch(
                 directory=peer.shard_directory,
                 ask=self._ask_for_shards,
-                may_dial=lambda address, said_by: peer.address_policy.may_dial(
-                    address, peer.address_policy.speaker(said_by).source
+                may_dial=lambda address, source: peer.address_policy.may_dial(
+                    address, peer.address_policy.speaker(source).source
                 ),
                 keep=frozenset(parse_peer_address(one).peer_id for one in settings.bootstrap),
             ),

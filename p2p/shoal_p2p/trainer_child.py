@@ -187,7 +187,9 @@ class TrainerChild:
     def _pause(self, failures: int) -> float:
         policy = self._policy
         if failures >= policy.max_failures:
-            log.error("the trainer failed %d times in a row; going on without it", failures)
+            log.error(
+                "the trainer failed %d times in a row; the node continues without it", failures
+            )
             self._enter(ChildState.BROKEN)
             return policy.broken_seconds
         self._enter(ChildState.WAITING)

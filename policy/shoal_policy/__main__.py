@@ -42,10 +42,10 @@ from shoal_settings.loader import (
     Loaded,
     SettingsError,
     add_flags,
+    defaults_line_of,
     describe,
     describe_text,
     load,
-    said_of_defaults,
 )
 from shoal_settings.parser import Parser
 from shoal_settings.schema import Settings
@@ -138,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         stop.watch_parent()
     log_to_console(loaded.settings.log_level, _lines(loaded.settings))
     outlive_the_terminal()
-    if note := said_of_defaults(loaded):
+    if note := defaults_line_of(loaded):
         log.info("%s", note)
     settings = _in_its_folder(loaded)
     supervision = Supervision(by_node=arguments.supervised, node_run=arguments.node_run)

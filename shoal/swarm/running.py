@@ -37,7 +37,7 @@ from shoal_settings.called import called
 from shoal_settings.default_folder import default_folder
 from shoal_settings.early import early_refusal
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
-from shoal_settings.loader import said_of_defaults, to_flags
+from shoal_settings.loader import defaults_line_of, to_flags
 from shoal_settings.schema import Settings
 from shoal_wire.errors import ManifestError
 
@@ -51,7 +51,7 @@ def run(given: ParsedFlags) -> int:
         if (refused := early_refusal(settings)) is not None:
             raise fail("swarm", refused)
         outlive_the_terminal()
-        if not settings.json_output and (said := said_of_defaults(loaded)):
+        if not settings.json_output and (said := defaults_line_of(loaded)):
             say(said)
         if loaded.origins["data_dir"] == "default":
             settings = settings.model_copy(update={"data_dir": default_folder(settings)})

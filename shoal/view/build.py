@@ -19,7 +19,7 @@ from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.learning import Learning, Ledger
 from shoal_ipc.answers.node import RolloutsView, Status, TrainerView
 from shoal_ipc.answers.peer import Peers, Refusals
-from shoal_p2p.rollouts.network_shares import MAX_TOLD_APART
+from shoal_p2p.rollouts.network_shares import MAX_TRACKED
 
 
 def build(
@@ -53,7 +53,7 @@ def build(
         if kind != "node"
         else (),
         invitation=line_of(seen),
-        connections=(answers.peers or Peers()).peers[:MAX_TOLD_APART]
+        connections=(answers.peers or Peers()).peers[:MAX_TRACKED]
         if kind != "node" and is_up
         else (),
     )

@@ -11,7 +11,7 @@ from shoal.view.model import PublisherShown, Standing
 from shoal_ipc.answers.learning import Ledger, PublisherStats
 from shoal_ipc.answers.node import Buffer, PublisherRow, RolloutsView, Status, TrainerView
 from shoal_ipc.answers.peer import Connection, Peers, Score, Scores
-from shoal_p2p.rollouts.network_shares import MAX_TOLD_APART
+from shoal_p2p.rollouts.network_shares import MAX_TRACKED
 
 _PEER_ID: Final = re.compile(r"\b12D3KooW[1-9A-HJ-NP-Za-km-z]{44}\b")
 DOUBTED_WEIGHT: Final = 0.5
@@ -71,7 +71,7 @@ def publishers_of(answers: LatestAnswers) -> tuple[PublisherShown, ...]:
         or one.reputation != "fine"
     ]
     found.sort(key=lambda one: (not one.is_local, -one.signal, -one.received, one.peer_id))
-    return tuple(found[:MAX_TOLD_APART])
+    return tuple(found[:MAX_TRACKED])
 
 
 def _row(

@@ -25,7 +25,7 @@ from shoal.view.measured import ci95_halfwidth, interval_of_share, is_it_learnin
 from shoal_base.files import SMALL_FILE_BYTES
 from shoal_base.visible import visible_name
 from shoal_ipc.answers.node import WINDOW
-from shoal_p2p.rollouts.network_shares import MAX_TOLD_APART
+from shoal_p2p.rollouts.network_shares import MAX_TRACKED
 
 MAX_POINTS: Final = 2_000  # about the pixels of a wide chart
 _READ_BYTES: Final = 4 << 20  # a guess: memory of a reading thread
@@ -144,7 +144,7 @@ class RunReader:
                 del self._passed[1 : len(self._passed) - MAX_POINTS + 1]  # how it began stays
                 continue
             self._num_families += 1
-            if name in self._families or len(self._families) < MAX_TOLD_APART:
+            if name in self._families or len(self._families) < MAX_TRACKED:
                 first, _ = self._families.get(name, (number, number))
                 self._families[name] = first, number
 

@@ -52,7 +52,7 @@ _TRIES: Final = 8
 _SEEDS: Final = 64 * MAX_ITEMS_PER_FRAME
 _SEEDS_EACH: Final = 2 * MAX_ITEMS_PER_FRAME
 """Seeds searched for a family's held-out questions: at most `_SEEDS`, or `_SEEDS_EACH` per wanted
-question, of which about an eighth is held out."""
+question. About an eighth of all questions is held out."""
 _SEEDS_WITHOUT_NEWS: Final = 8 * MAX_ITEMS_PER_FRAME
 """Seeds without a new question after which a family counts as exhausted."""
 
@@ -105,8 +105,8 @@ class TaskRequests:
         not_trained: set[str] = set()
         for _ in range(_MAX_DRAWS):
             missing = [place for place in range(count) if drawn[place] is None]
-            asked = [task for place in missing for task in candidates[place]]
-            made = iter(await run_batched(self._send, self._item, asked))
+            requested = [task for place in missing for task in candidates[place]]
+            made = iter(await run_batched(self._send, self._item, requested))
             for place in missing:
                 for task, item in zip(candidates[place], made, strict=False):
                     if isinstance(item, TaskItem):
@@ -244,7 +244,7 @@ class TaskRequests:
         """Return one result per request, in order, whatever happens to the worker.
 
         Equal requests are scored once. If a server is unavailable, all its completions get 0: a
-        group of which only a part was scored would give a false training signal.
+        partly scored group would give a false training signal.
         """
         found = await self.score_groups(
             [

@@ -51,7 +51,7 @@ def test_a_node_whose_terminal_closes_trains_on(tmp_path: Path) -> None:
         after = node.wait_status(lambda s: s["round"] >= before["round"] + 60, "training on")
         assert after["trainer"]["pid"] == before["trainer"]["pid"], "the same trainer"
         log = (data_dir / "node.log").read_text()
-        assert f"the terminal is gone; going on without it: the log is {data_dir}" in log
+        assert f"the terminal is gone, this process continues: the log is {data_dir}" in log
         assert "own reward" in (data_dir / "trainer.log").read_text()
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0

@@ -190,7 +190,7 @@ def test_a_full_disk_pauses_and_loses_nothing(small_disk: Path) -> None:
         assert "no space left" in paused["trainer"]["paused"]
         findings = {one["check"]: one for one in (node.view("doctor") or {})["findings"]}
         assert findings["trainer"]["state"] == findings["disk"]["state"] == "bad"
-        assert "make room" in findings["trainer"]["remedy"]
+        assert "free disk space" in findings["trainer"]["remedy"]
         assert (node.view() or {})["round"] == paused["round"], "no round while it is full"
         assert node.log.count("ERROR trainer: paused") == 1
         filler.unlink()

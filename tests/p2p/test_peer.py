@@ -105,9 +105,9 @@ async def test_a_node_whose_rounds_are_done_does_not_say_that_it_trains(
     await other.host.disconnect(me.peer_id)
     await trio.sleep(10.0)
     assert [record.getMessage() for record in caplog.records] == [
-        "nobody else is here yet: training alone, and looking for peers",
+        "no peers yet: training alone, and looking for peers",
         "connected to 1 peer",
-        "nobody else is here any more: looking for peers",
+        "no peers any more: looking for peers",
     ]
 
 

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from shoal_settings.key import SIZES, read_size, size_text
-from shoal_settings.loader import FOR_LARGE, FOR_TASKS, describe, describe_text, said_of_defaults
+from shoal_settings.loader import FOR_LARGE, FOR_TASKS, defaults_line_of, describe, describe_text
 from shoal_settings.real_models import ADAPTERS_RATE, LARGE_RATE, REAL_DEFAULTS
 from shoal_settings.schema import Settings, fields_of, public_name
 from tests.settings import settings_cases as case
@@ -180,10 +180,10 @@ def test_a_large_model_has_defaults_of_its_own_and_says_so() -> None:
     )
     chosen = {field for field, origin in result.origins.items() if origin == FOR_LARGE}
     assert chosen == {one.setting for one in REAL_DEFAULTS} - {"eval_every"}
-    said = said_of_defaults(result)
+    said = defaults_line_of(result)
     assert "\n" not in said and "--learning-rate 1e-05, --max-new-tokens 64" in said
     assert "eval" not in said
-    assert said_of_defaults(case.loaded("node")) == ""
+    assert defaults_line_of(case.loaded("node")) == ""
 
 
 @pytest.mark.parametrize("command", ["node", "trainer", "swarm"])
@@ -191,7 +191,7 @@ def test_games_that_one_embedded_model_plays_are_played_by_it(command: Any) -> N
     result = case.loaded(command, ["--tasks", "games-1"])
     assert (result.settings.model, result.origins["model"]) == ("tiny-games", FOR_TASKS)
     assert (result.settings.learning_rate, result.origins["learning_rate"]) == (2e-4, FOR_LARGE)
-    assert "--learning-rate 0.0002 (docs/models.md says why)" in said_of_defaults(result)
+    assert "--learning-rate 0.0002 (docs/models.md says why)" in defaults_line_of(result)
     own = case.loaded(command, ["--model", "tiny-games", "--learning-rate", "1e-4"])
     assert own.settings.learning_rate == 1e-4
     typed = case.loaded(command, ["--tasks", "games-1", "--model", "tiny"])

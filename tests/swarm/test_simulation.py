@@ -110,7 +110,7 @@ async def slandered(world: World) -> None:
         assert len(asked) >= 5, world.say(f"only {len(asked)} nodes asked one that is to {name}")
     for node in world.up("honest"):
         assert await node.live.store.evidence() == [], world.say("an honest node was accused")
-        assert not node.live.exchange.twins.found, world.say("a false twin")
+        assert not node.live.exchange.duplicate_identity.found, world.say("a false twin")
         # `World.banned` checks all along that no honest node bans one.
         for other in world.of_kind("honest"):
             score = node.live.peer.guard.reputation.score(other.peer_id, trio.current_time())

@@ -1,1 +1,1 @@
-"""Task files between peers: who shares a family's files sends them, who joins fetches them."""
+"""Transfers task files: peers that share a family serve its files, and joining nodes fetch them."""

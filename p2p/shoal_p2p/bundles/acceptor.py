@@ -1,9 +1,9 @@
-"""Brings the tasks of a swarm whose files this node lacks: fetched, shown, accepted or declined.
+"""Fetches missing task files, shows their tasks, and accepts or declines them.
 
     manifest ─▶ families without files ─▶ TaskClient ─▶ files ─▶ TaskOffer ─ accept? ─▶ lint ─▶ kept
 
-Nothing of a task runs before it is accepted. A task that is declined, or of which a wrong answer
-earns most, is left out; the node joins for the other families.
+No code of a task runs before it is accepted. A task that is declined, or that rewards a wrong
+answer most, is skipped; the node joins for the other families.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ MAX_ALL_BYTES: Final = 1 << 30
 """Most bytes of accepted tasks in one data directory."""
 
 _NUM_SAMPLES: Final = 2
-_SHOWN_BYTES: Final = 4_000_000
+_REPORT_BYTES: Final = 4_000_000
 _ATTEMPTS: Final = 8
-"""Peers that are tried, one after another, and the same one again after a break."""
+"""Attempts, with one peer after another, and with the same one again after a break."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOffer:
-    """A task whose files are here, for whoever decides."""
+    """A task whose files are here, for the decision to accept it."""
 
     spec: FamilySpec
-    """With its files."""
+    """The family, with the paths of its files."""
     bundle: Bundle
     sent_by: PeerId
     samples: tuple[TaskRow, ...]
@@ -61,7 +61,7 @@ class TaskOffer:
 
     @property
     def has_code(self) -> bool:
-        """True if code of the author's would run on this machine."""
+        """True if the author's Python code would run on this machine."""
         return has_code(self.spec)
 
 
@@ -72,7 +72,7 @@ def has_code(spec: FamilySpec) -> bool:
 
 Accept = Callable[[TaskOffer], Awaitable[bool]]
 Refuse = Callable[[FamilySpec, int], str]
-"""Returns why a task of so many bytes is not even fetched; empty if it is."""
+"""Returns why a task with this number of bytes is not fetched; empty if it is."""
 
 
 class TaskAcceptor:
@@ -94,20 +94,20 @@ class TaskAcceptor:
         self._in_thread = in_thread
 
     async def bring(self, manifest: Manifest, task_files: Sequence[str]) -> None:
-        """Accept what can be of the families whose files are in none of `task_files`, nor here.
+        """Fetch and offer the families whose files are neither in `task_files` nor accepted before.
 
         Raises:
             ManifestError: a task file that cannot be used.
         """
         files = (*task_files, *accepted_task_files(self._data_dir))
-        lacking = await self._in_thread(families_without_files, manifest, files)
-        for family, spec in lacking:
+        missing = await self._in_thread(families_without_files, manifest, files)
+        for family, spec in missing:
             why = await self._bring(family, spec)
             if why:
-                log.warning("task %s is left out: %s", visible_name(spec.name), why)
+                log.warning("task %s is skipped: %s", visible_name(spec.name), why)
 
     async def _bring(self, family: TaskFamily, spec: FamilySpec) -> str:
-        """Return why a family is left out; empty if it was accepted."""
+        """Return why a family is skipped; empty if it was accepted."""
         if installed_version(spec.verifier) != spec.verifier_version:
             return f"it needs {spec.verifier} {spec.verifier_version}{how_to_install(spec)}"
         folder = accepted_folder(self._data_dir, spec)
@@ -135,20 +135,20 @@ class TaskAcceptor:
         """Return why a bundle is not fetched; empty if it is."""
         used = await self._in_thread(_num_bytes, self._data_dir / TASKS_FOLDER, spec.digest.hex())
         if used + bundle.num_bytes > MAX_ALL_BYTES:
-            return f"accepted tasks have {used:,} bytes, at most {MAX_ALL_BYTES:,} are kept"
+            return f"accepted tasks have {used:,} bytes, at most {MAX_ALL_BYTES:,} are stored"
         return self._refuse(spec, bundle.num_bytes)
 
     async def _fetch(self, peer_id: PeerId, spec: FamilySpec, bundle: Bundle, folder: Path) -> None:
         name, total = visible_name(spec.name), bundle.num_bytes
         log.info("task %s: fetching %s bytes from %s", name, f"{total:,}", peer_id)
-        shown = here = 0
+        reported = fetched = 0
 
         def on_bytes(num_bytes: int) -> None:
-            nonlocal shown, here
-            here += num_bytes
-            if here - shown > max(_SHOWN_BYTES, total / 5) and here < total:
-                shown = here
-                log.info("task %s: %d %% is here", name, 100 * here // total)
+            nonlocal reported, fetched
+            fetched += num_bytes
+            if fetched - reported > max(_REPORT_BYTES, total / 5) and fetched < total:
+                reported = fetched
+                log.info("task %s: %d %% fetched", name, 100 * fetched // total)
 
         await self._client.fetch(peer_id, spec, bundle, folder, on_bytes)
 
@@ -167,7 +167,7 @@ class TaskAcceptor:
     async def _decide(self, spec: FamilySpec, bundle: Bundle, peer_id: PeerId) -> str:
         """Return why a task whose files are here is not accepted; empty if it is."""
         is_code = has_code(spec)
-        # The rows are data: they are tried before anyone is asked. Code runs once it is accepted.
+        # Rows are data, so they are checked before the user is asked. Code runs once accepted.
         if not is_code and (why := await self._lint(spec, bundle)) != "":
             return why
         try:
@@ -180,7 +180,7 @@ class TaskAcceptor:
         return await self._lint(spec, bundle) if is_code else ""
 
     async def _lint(self, spec: FamilySpec, bundle: Bundle) -> str:
-        """Return the sentence of a task that no start would accept; empty for any other."""
+        """Return why no start would accept a task; empty if one would."""
         examples = Examples(good=bundle.good, bad=bundle.bad)
         try:
             report = await self._in_thread(quick_report, spec, examples)

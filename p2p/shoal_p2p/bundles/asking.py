@@ -1,4 +1,4 @@
-"""Asks the person at the terminal whether to accept a task, or answers by `--accept-tasks`."""
+"""Asks the user at the terminal whether to accept a task, or decides by `--accept-tasks`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _MAX_SHOWN: Final = 300
 """Characters shown of a question, an answer, or a description."""
 
 
-def asking(settings: Settings) -> tuple[Refuse, Accept]:
-    """Return what decides before a task is fetched, and what decides then."""
+def build_deciders(settings: Settings) -> tuple[Refuse, Accept]:
+    """Return what decides before a task is fetched, and what decides after."""
     rule = parse_accept_rule(settings.accept_tasks)
     if rule is not None:
         return partial(_refuse_by, rule), _accept
     if sys.stdin is None or not sys.stdin.isatty() or settings.json_output:
-        return _refuse_unasked, _accept
+        return _refuse_without_terminal, _accept
     return _refuse_nothing, _ask
 
 
@@ -37,7 +37,7 @@ def _refuse_by(rule: AcceptRule, spec: FamilySpec, num_bytes: int) -> str:
     return rule.refusal(spec.name, num_bytes, has_code=has_code(spec))
 
 
-def _refuse_unasked(spec: FamilySpec, _num_bytes: int) -> str:
+def _refuse_without_terminal(spec: FamilySpec, _num_bytes: int) -> str:
     names = f",{visible_name(spec.name)}" if has_code(spec) else ""
     return (
         "its files are not here, and there is no terminal to ask at: --accept-tasks "
@@ -55,11 +55,11 @@ async def _accept(_offer: TaskOffer) -> bool:
 
 
 async def _ask(offer: TaskOffer) -> bool:
-    """Show a task and ask; a stop of the node ends the wait."""
+    """Show a task and ask the user; stopping the node ends the wait."""
     layers = await trio.to_thread.run_sync(sandbox_layers) if offer.has_code else ""
-    for line in shown(offer, layers):
+    for line in describe_offer(offer, layers):
         say(line)
-    # A stop must not wait for the person; trio_typing does not know the argument's new name.
+    # A stop must not wait for the user; trio_typing does not know the argument's new name.
     answer = await trio.to_thread.run_sync(_answer, abandon_on_cancel=True)  # type: ignore[call-arg]
     return answer.strip().lower() in ("y", "yes")
 
@@ -73,7 +73,7 @@ def _answer() -> str:
 
 
 def sandbox_layers() -> str:
-    """Return what would keep a task's code in on this machine. Blocks for about a second."""
+    """Return the sandbox layers for a task's code on this machine. Blocks for about a second."""
     harmless = next(iter(PRESETS["easy"]))
     try:
         with SyncTaskWorker([harmless]) as worker:
@@ -82,8 +82,8 @@ def sandbox_layers() -> str:
         return f"unknown ({error})"
 
 
-def shown(offer: TaskOffer, layers: str) -> Iterator[str]:
-    """Yield the lines that describe a task to the person who decides about it."""
+def describe_offer(offer: TaskOffer, layers: str) -> Iterator[str]:
+    """Yield the lines that describe a task to the user who decides about it."""
     spec, bundle = offer.spec, offer.bundle
     config = spec.config
     title, licence, description = (str(config.get(key, "")) for key in ABOUT)

@@ -1,10 +1,10 @@
-"""Fetches the files of a family from peers by `/shoal/tasks/1`, each piece checked as it arrives.
+"""Fetches a family's files from peers by `/shoal/tasks/1` and checks each piece on arrival.
 
     find ─▶ (peer, Bundle) ─ fetch ─▶ pieces ─ SHA-256 ─▶ NAME.part ─ whole, SHA-256 ─▶ NAME
 
 The pieces of a file come from the peer that described them, so a piece that does not match the
-description is that peer's fault. What is on disk stays there: another peer, or another start,
-continues at the first piece that is missing.
+description is that peer's fault. Pieces on disk are kept: another peer, or another start, continues
+at the first missing piece.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _PART: Final = ".part"
 
 
 class NoBundleError(Exception):
-    """A peer does not send what is asked of it, for now or for ever."""
+    """A peer does not send what was requested, for now or permanently."""
 
 
 class TaskClient:
-    """Asks peers for the files of families."""
+    """Requests the files of families from peers."""
 
     def __init__(
         self,
@@ -71,13 +71,13 @@ class TaskClient:
         self._wait_s = wait_s
         self._busy_s = busy_s
         self._refused: set[PeerId] = set()
-        """Peers that sent what no honest program sends."""
+        """Peers that sent something that no honest program sends."""
 
     async def find(self, spec: FamilySpec) -> tuple[PeerId, Bundle]:
         """Return a connected peer that shares a family, and its description of the files.
 
-        Peers that connect later are asked, too, until the searches of this client without a result
-        have taken `wait_s` seconds in all. Each connected peer is asked once even then.
+        Peers that connect later are asked, too, until this client's unsuccessful searches have
+        taken `wait_s` seconds in total. Even then, each connected peer is asked once.
 
         Raises:
             NoBundleError: no peer shares it.
@@ -111,10 +111,10 @@ class TaskClient:
         folder: Path,
         on_bytes: Callable[[int], None] = lambda _num_bytes: None,
     ) -> None:
-        """Fetch the files of a bundle into `folder`. `on_bytes` is called with each progress.
+        """Fetch the files of a bundle into `folder`. `on_bytes` is called with each new byte count.
 
         Raises:
-            NoBundleError: the peer does not send them all; what came is kept.
+            NoBundleError: the peer does not send them all; pieces received are kept.
             OSError: they cannot be written.
         """
         for index, described in enumerate(bundle.files):
@@ -138,7 +138,7 @@ class TaskClient:
                 raise NoBundleError("a wrong file")
 
     async def _ask(self, peer_id: PeerId, query: TaskQuery, kind: type[A]) -> A:
-        """Return a peer's answer, once it has time. Raises NoBundleError: there is none."""
+        """Return a peer's answer; retry while it is busy. Raises NoBundleError: no answer."""
         with trio.move_on_after(self._busy_s):
             while True:
                 answer = await self._request(peer_id, query)
@@ -181,7 +181,7 @@ def _is_whole(path: Path, described: BundleFile) -> bool:
 
 
 def _digest(path: Path) -> bytes:
-    """Return the SHA-256 of a file; empty where it cannot be read."""
+    """Return the SHA-256 of a file; empty if it cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").digest()
@@ -190,7 +190,7 @@ def _digest(path: Path) -> bytes:
 
 
 def _num_pieces(part: Path, described: BundleFile) -> int:
-    """Return how many pieces of a file are on disk, from its start, as they are described."""
+    """Return the number of valid pieces at the start of a partly fetched file."""
     try:
         with part.open("rb") as file:
             for number, digest in enumerate(described.pieces):
@@ -210,7 +210,7 @@ def _append(part: Path, number: int, data: bytes) -> None:
 
 
 def _finish(part: Path, path: Path, described: BundleFile) -> bool:
-    """Give a file its name if it is whole and the family's; else delete it. Raises OSError."""
+    """Rename a file if it is complete and as described; otherwise delete it. Raises OSError."""
     is_whole = _digest(part) == described.sha256
     if not is_whole or part.stat().st_size != described.num_bytes:
         part.unlink(missing_ok=True)

@@ -59,7 +59,7 @@ _NOT_SHARED = TaskRefusal(reason=TaskRefusalReason.NOT_SHARED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskServeLimits:
-    """The rates that one peer, and all networks together, may take."""
+    """Rate limits for one peer, and for all networks together."""
 
     requests_per_peer: Rate = field(default=Rate(burst=64, per_second=16))
     bytes_per_peer: Rate = field(default=Rate(burst=16 << 20, per_second=4 << 20))
@@ -85,7 +85,7 @@ class SharedTasks:
             log.warning("the files of %s are not shared: %s", visible_name(spec.name), error)
 
     def remove(self, family: Digest) -> None:
-        """Share a family no longer."""
+        """Stop sharing a family."""
         self._bundles.pop(family, None)
 
     def __contains__(self, family: object) -> bool:
@@ -97,9 +97,9 @@ class SharedTasks:
         return None if found is None else found[0]
 
     def piece(self, query: PieceQuery) -> bytes | None:
-        """Return the bytes of a piece, as they were when it was shared; None if there is none.
+        """Return the bytes of a piece as shared; None if there is none.
 
-        Blocks. A file that has changed since is not shared any longer.
+        Blocks. Stops sharing a family if one of its files has changed.
         """
         found = self._bundles.get(query.family)
         if found is None:
@@ -149,7 +149,7 @@ class TaskServer:
         self._of_all = AdaptiveRateLimit(limits.bytes_of_all, trio.current_time())
 
     def serve(self) -> None:
-        """Answer from now on."""
+        """Start answering requests."""
         self._host.set_request_handler(
             TASKS_PROTOCOL, self.answer, max_request_bytes=MAX_REQUEST_BYTES, limits=_LIMITS
         )
@@ -158,7 +158,7 @@ class TaskServer:
         """Answer one request.
 
         Raises:
-            TaskProtocolError: the contract does not allow it; the stream is to be reset.
+            TaskProtocolError: the request breaks the protocol; the stream is to be reset.
         """
         now, network = trio.current_time(), self._host.source_of(peer_id)
         wait_s = max(
@@ -192,7 +192,7 @@ class TaskServer:
 def share_families(
     shared: SharedTasks, families: Iterable[FamilySpec], task_files: Sequence[str]
 ) -> None:
-    """Share those of a node's families that may be, with their authors' examples. Blocks."""
+    """Share a node's families that allow it, with their authors' examples. Blocks."""
     for spec in families:
         if spec.share:
             shared.add(spec, _examples(spec, task_files))

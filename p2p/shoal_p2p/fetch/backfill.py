@@ -84,7 +84,7 @@ class BackfillSettings:
 
 
 class Backfill:
-    """Start with ``await nursery.start(backfill.run)``."""
+    """Runs the rounds. Start with ``await nursery.start(backfill.run)``."""
 
     def __init__(
         self,
@@ -102,12 +102,12 @@ class Backfill:
         self._shards = shards
         self._space = space
         self._settings = settings or BackfillSettings()
-        self._heard_at = trio.current_time()
-        """Start of the last round after which nothing listed was missing, of the shards below."""
-        self._heard_shards: frozenset[int] = frozenset()
+        self._complete_at = trio.current_time()
+        """Start of the last round that left no listed batch of the shards below missing."""
+        self._complete_shards: frozenset[int] = frozenset()
         self._fresh: dict[PeerId, float] = {}
         """New peers that were not asked yet, and the time of their connection."""
-        self._left_at: BoundedDict[PeerId, float] = BoundedDict()
+        self._last_seen_at: BoundedDict[PeerId, float] = BoundedDict()
         """Time when each peer that is no longer connected was last seen."""
         self._early = TokenBucket(
             Rate(burst=self._settings.idle_rounds, per_second=1 / self._settings.every_seconds),
@@ -141,7 +141,7 @@ class Backfill:
                 due = min(due, soon) if peers else soon
             peers, shards = connected, subscribed
             if peers and shards and now >= due:
-                is_early = now < regular and shards <= self._heard_shards
+                is_early = now < regular and shards <= self._complete_shards
                 num_new = await self._round()
                 due, earliest = self._next(num_new, is_early=is_early)
                 regular = due
@@ -159,7 +159,7 @@ class Backfill:
         """Return when the next round is due, and when it may be at the earliest."""
         settings, now = self._settings, trio.current_time()
         if num_new is None:
-            # No peer can answer now: the next one is asked at once.
+            # No peer could answer: ask the next one immediately.
             return now + settings.again_seconds, now
         if is_early and not num_new:
             self._early.take(1, now)
@@ -178,31 +178,33 @@ class Backfill:
         self._fresh = {peer_id: at for peer_id, at in self._fresh.items() if peer_id in connected}
         self._fresh.update(dict.fromkeys(connected - before, now))
         for peer_id in sorted(before - connected):
-            self._left_at[peer_id] = now
+            self._last_seen_at[peer_id] = now
 
     async def _round(self) -> int | None:
-        """Ask some peers; return how many batches they listed that are worth fetching.
+        """Ask some peers; return how many of their listed batches are worth fetching.
 
         None if no peer answered.
         """
         started_at, shards = trio.current_time(), self._shards()
-        full = not shards <= self._heard_shards
+        full = not shards <= self._complete_shards
         num_peers = self._settings.first_peers if full else self._settings.later_peers
         usable = [p for p in sorted(self._host.connected_peers()) if self._asker.is_usable(p)]
         self._rng.shuffle(usable)
         # New peers first: after a partition they are from the other half.
-        lately = started_at - self._settings.every_seconds
-        came = self._fresh
-        usable.sort(key=lambda peer_id: (peer_id not in came, came.get(peer_id, 0.0) < lately))
+        recently = started_at - self._settings.every_seconds
+        connected_at = self._fresh
+        usable.sort(
+            key=lambda peer: (peer not in connected_at, connected_at.get(peer, 0.0) < recently)
+        )
         answered = num_new = num_missed = 0
         for peer_id in usable:
-            is_back = self._fresh.pop(peer_id, None) is not None or peer_id in self._left_at
+            is_back = self._fresh.pop(peer_id, None) is not None or peer_id in self._last_seen_at
             try:
                 scope = self._scope(peer_id, full=full, is_back=is_back)
                 chosen = await self._fill_from(peer_id, sorted(shards), scope)
                 num_new += len(chosen)
                 num_missed += sum(self._fetch.wants(ref, Source.BACKFILL) for ref in chosen)
-                self._left_at.pop(peer_id, None)
+                self._last_seen_at.pop(peer_id, None)
                 answered += 1
             except NoAnswerError:
                 continue
@@ -211,9 +213,9 @@ class Backfill:
         if not answered:
             return None
         self._stats.backfill_rounds += 1
-        if not num_missed:  # otherwise a node that was behind would never ask about that time again
-            self._heard_at = started_at
-        self._heard_shards = shards
+        if not num_missed:  # otherwise a later round asks about that time again
+            self._complete_at = started_at
+        self._complete_shards = shards
         if full:
             self._fresh.clear()
         return num_new
@@ -235,8 +237,7 @@ class Backfill:
     async def _list_missing(
         self, peer_id: PeerId, shards: list[int], scope: _Scope, chosen: list[BatchRef]
     ) -> None:
-        """Add to `chosen` what a peer lists and this node lacks, newest first, one listing after
-        the other.
+        """Add to `chosen` the missing batches in a peer's listings, newest first.
 
         Raises:
             NoAnswerError: a listing failed; `chosen` has the batches of the earlier ones.
@@ -265,16 +266,16 @@ class Backfill:
             query = replace(query, before=refs[-1].batch_id)
 
     def _scope(self, peer_id: PeerId, *, full: bool, is_back: bool) -> _Scope:
-        """Return what to request: at first everything, later what is newer than the last answer.
+        """Return what to request: first everything, later only batches after the last answer.
 
         Some overlap is included, and the time of a peer's absence. Missed batches are newer than
         the buffer's groups and may displace them; batches of a new shard may not.
         """
         limit, now = self._manifest.rules.max_age_seconds, trio.current_time()
         # A minute of overlap: the last peer that answered may have missed something itself.
-        since = min(self._heard_at, self._left_at.get(peer_id, math.inf))
-        was_away = not self._heard_shards if full else is_back
-        left_at = self._left_at.get(peer_id, self._heard_at)
+        since = min(self._complete_at, self._last_seen_at.get(peer_id, math.inf))
+        was_away = not self._complete_shards if full else is_back
+        left_at = self._last_seen_at.get(peer_id, self._complete_at)
         max_groups = self._space.groups_since(left_at if was_away else -math.inf)
         return _Scope(
             window_s=limit if full else min(limit, math.ceil(now - since + MINUTE_S)),

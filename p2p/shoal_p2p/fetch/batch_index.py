@@ -1,4 +1,4 @@
-"""Batches this node can serve: an index in memory over envelopes on disk. Pure.
+"""The index, in memory, of the batches that this node can serve from disk. Pure.
 
 Only valid batches of the current swarm are listed. The oldest are dropped first; a batch that is no
 longer on disk is removed at the first request for it.
@@ -91,9 +91,9 @@ class BatchIndex:
     def recent(
         self, *, now_ms: int, max_age_seconds: int, before: BatchId | None = None
     ) -> Iterator[ShelvedBatch]:
-        """Yield what came within `max_age_seconds` and the swarm still takes, newest first.
+        """Yield batches received within `max_age_seconds` and still valid by age, newest first.
 
-        With `before`, only what came before that batch.
+        With `before`, only those received before that batch.
         """
         oldest_ms = now_ms - 1000 * max_age_seconds
         newest_first: Iterator[BatchId] = reversed(self._held)

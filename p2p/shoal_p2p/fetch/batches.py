@@ -2,10 +2,10 @@
 
     announcement ─▶ queue ─▶ pull in chunks ─┐
     listing of a peer ─┬─ big ones ─▶ queue  ├─▶ intake (as if gossiped) ─▶ buffer
-                       └─ small ones, at once ┘
+                       └─ small ones, now ────┘
 
-Each batch is fetched once at a time, whatever asks for it; what was fetched and not accepted is not
-fetched again. The bounds are `PullQueue`'s and `PullLimits`.
+A batch is never fetched twice at the same time, and not again after the intake rejected it. The
+limits are those of `PullQueue` and `PullLimits`.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _OTHER_CANDIDATES = 4
-"""Peers asked beside those that are known to have had something to do with a batch."""
-_PASSING = frozenset({Reason.BUSY, Reason.WORKER_UNAVAILABLE, Reason.OVER_QUOTA})
-"""Reasons that may not hold the next time."""
+"""Peers asked in addition to those that published, announced or listed a batch."""
+_TEMPORARY = frozenset({Reason.BUSY, Reason.WORKER_UNAVAILABLE, Reason.OVER_QUOTA})
+"""Reasons that are temporary: the batch may be accepted the next time."""
 
 Take = Callable[[bytes, PullJob, PeerId], Awaitable[Verdict]]
 """``await take(envelope, job, provider)`` returns the intake's verdict."""
 
 
 class BatchFetch:
-    """Start with ``await nursery.start(fetch.run)``."""
+    """Fetches batches. Start with ``await nursery.start(fetch.run)``."""
 
     def __init__(
         self,
@@ -69,12 +69,12 @@ class BatchFetch:
         return self._wanted.is_pending(batch_id)
 
     async def fetch_listed(self, peer_id: PeerId, refs: Sequence[BatchRef], source: Source) -> int:
-        """Fetch from a peer what it listed and we want; return the number of batches got.
+        """Fetch the wanted batches that a peer listed; return the number accepted.
 
-        Big ones are queued and not counted.
+        Large ones are queued and not counted.
 
         Raises:
-            NoAnswerError: the peer stopped giving.
+            NoAnswerError: the peer stopped answering.
         """
         small = []
         for ref in refs:
@@ -84,13 +84,13 @@ class BatchFetch:
                 self._wanted.enqueue(self._job_of(ref, peer_id, source))
             else:
                 small.append(ref)
-        got = 0
+        num_accepted = 0
         for some in _in_answers(small):
-            got += await self._fetch_small(peer_id, some, source)
-        return got
+            num_accepted += await self._fetch_small(peer_id, some, source)
+        return num_accepted
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Pull what is queued until cancelled."""
+        """Pull queued batches until cancelled."""
         async with trio.open_nursery() as nursery:
             task_status.started()
             while True:
@@ -123,7 +123,7 @@ class BatchFetch:
                 job.batch_id, job.num_bytes, lambda: self._candidates(job)
             )
             self._count_bytes(job)
-            self._wanted.queue.note(job, was_had=True)
+            self._wanted.queue.record(job, succeeded=True)
             await self._judge(pulled.envelope, pulled.provider, job)
         except UnavailableError as error:
             self._give_up(job, error)
@@ -132,16 +132,16 @@ class BatchFetch:
 
     def _count_bytes(self, job: PullJob) -> None:
         self._stats.bytes_in[job.source] += job.num_bytes
-        self._wanted.queue.flowed(job.num_bytes, trio.current_time())
+        self._wanted.queue.charge_bytes(job.num_bytes, trio.current_time())
 
     def _give_up(self, job: PullJob, error: UnavailableError) -> None:
-        self._wanted.queue.note(job, was_had=False)
+        self._wanted.queue.record(job, succeeded=False)
         if job.source is not Source.PULL:
             return
         self._stats.announced_abandoned += 1
-        log.info("an announced batch of %s could not be had", job.publisher)
+        log.info("an announced batch of %s could not be fetched", job.publisher)
         if job.publisher in error.denied:
-            # It announced a batch that it does not have. No response could be the network's fault.
+            # It announced a batch that it says it does not have. Silence would be no proof.
             self._report(job.publisher, job.publisher, verdict(Reason.UNFETCHABLE))
 
     def _candidates(self, job: PullJob) -> list[PeerId]:
@@ -154,7 +154,7 @@ class BatchFetch:
         expected = {ref.batch_id: ref for ref in refs if not self._wanted.is_claim_pending(ref)}
         if not expected:
             return 0
-        got = 0
+        num_accepted = 0
         with self._wanted.fetching(expected.values()):
             query = WholeQuery(batch_ids=tuple(expected))
             answer = await self._asker.ask(peer_id, query, Envelopes)
@@ -165,17 +165,17 @@ class BatchFetch:
                     raise NoAnswerError(Reason.WRONG_OBJECT)
                 job = self._job_of(ref, peer_id, source)
                 self._count_bytes(job)
-                got += await self._judge(envelope, peer_id, job)
-        return got
+                num_accepted += await self._judge(envelope, peer_id, job)
+        return num_accepted
 
     async def _judge(self, envelope: bytes, provider: PeerId, job: PullJob) -> bool:
-        """Hand over what was fetched, and see that the right one answers for it."""
+        """Pass a fetched batch to the intake; charge the peer responsible for an invalid one."""
         judged = await self._take_in(envelope, job, provider)
         if judged.outcome is Outcome.ACCEPT:
             self._report(provider, job.publisher, judged)
             return True
         self._stats.failures[judged.reason.value] += 1
-        if judged.reason not in _PASSING:
+        if judged.reason not in _TEMPORARY:
             self._wanted.refuse(job)
         announced = job.source is Source.PULL
         if judged.reason is Reason.SIGNER_NOT_SENDER:
@@ -186,8 +186,8 @@ class BatchFetch:
             else:
                 self._asker.offend(job.hints[0], Reason.MALFORMED_ANSWER)
             return False
-        # What is not signed for this swarm says nothing of a publisher, unless it announced that
-        # digest: what it has signed for another one, anybody may have kept.
+        # An envelope not signed for this swarm is no fault of its publisher, unless it announced
+        # that digest: any peer may have stored what it signed for another swarm.
         signer = job.publisher if announced or judged.reason not in _NOT_SIGNED_HERE else provider
         self._report(provider, signer, judged)
         return False
@@ -206,7 +206,7 @@ _NOT_SIGNED_HERE = frozenset(
 
 
 def _in_answers(refs: Sequence[BatchRef]) -> Iterator[list[BatchRef]]:
-    """Split refs so that each part's envelopes fit into one answer."""
+    """Split refs so that the envelopes of each part fit into one reply."""
     some: list[BatchRef] = []
     size = 0
     for ref in refs:

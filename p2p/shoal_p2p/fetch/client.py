@@ -35,9 +35,9 @@ from shoal_wire.verdict import Reason, verdict
 A = TypeVar("A", Listing, Envelopes, Chunk)
 
 
-_UNDER = 7 / 8
-"""Part of what peers serve for nothing (`ServeLimits`) that one is asked for, so that our requests,
-whoever causes them, are never a flood there."""
+_QUOTA_SHARE = 7 / 8
+"""Share of a peer's free quota (`ServeLimits`) that this node uses, so that its requests, whatever
+causes them, are never a flood there."""
 _SHUN_SECONDS = {
     RequestFailure.UNSUPPORTED: 20.0,
     RequestFailure.TIMEOUT: 30.0,
@@ -48,7 +48,7 @@ _SHUN_SECONDS = {
 
 
 def _under(quota: Rate) -> Rate:
-    return Rate(burst=_UNDER * quota.burst, per_second=_UNDER * quota.per_second)
+    return Rate(burst=_QUOTA_SHARE * quota.burst, per_second=_QUOTA_SHARE * quota.per_second)
 
 
 class NoAnswerError(Exception):
@@ -60,7 +60,7 @@ class NoAnswerError(Exception):
 
 
 class RolloutClient:
-    """Asks, and remembers for a while whom there is no use in asking."""
+    """Sends requests, and for a while skips peers that cannot answer."""
 
     def __init__(
         self,
@@ -88,9 +88,9 @@ class RolloutClient:
     def busy_s(self, peer_id: PeerId) -> float:
         """Return the seconds until this peer accepts requests again."""
         now = trio.current_time()
-        return max(self._busy.get(peer_id, now) - now, self._pace_s(peer_id, now))
+        return max(self._busy.get(peer_id, now) - now, self._quota_wait_s(peer_id, now))
 
-    def _pace_s(self, peer_id: PeerId, now: float) -> float:
+    def _quota_wait_s(self, peer_id: PeerId, now: float) -> float:
         return max(
             self._requests.get(peer_id, now).wait_s(1, now),
             self._bytes.get(peer_id, now).wait_s(1, now),
@@ -99,15 +99,15 @@ class RolloutClient:
     async def ask(
         self, peer_id: PeerId, query: Query, kind: type[A], *, is_vital: bool = True
     ) -> A:
-        """Ask for an answer of `kind`, as soon as the peer will give it for nothing.
+        """Send a request as soon as the peer's quota allows; return its reply of type `kind`.
 
-        A peer that does not answer what `is_vital` is not asked again for a while.
+        A peer that does not answer an `is_vital` request is skipped for a while.
 
         Raises:
-            NoAnswerError: there is none, for now.
+            NoAnswerError: no usable reply, for now.
         """
         now = trio.current_time()
-        wait_s = self._pace_s(peer_id, now)
+        wait_s = self._quota_wait_s(peer_id, now)
         self._requests.get(peer_id, now).take(1, now)
         if wait_s > 0:
             await trio.sleep(wait_s)
@@ -135,7 +135,7 @@ class RolloutClient:
             raise self._failed(Reason.MALFORMED_ANSWER) from None
         if isinstance(answer, Refusal):
             if answer.reason is BatchRefusalReason.BUSY:
-                # An earlier retry counts as a flood.
+                # The peer counts an earlier retry as a flood.
                 seconds = max(POLL_S, answer.retry_after_ms / 1000)
                 self._busy[peer_id] = trio.current_time() + seconds
             raise self._failed(answer.reason.value)

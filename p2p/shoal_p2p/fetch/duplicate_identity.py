@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
 _LOOK_BACK = FEW // 2
-"""Own numbers before the last one that are looked at: what a copy signed since it was made."""
+"""Number of own numbers before the last to check: a copy signed them since it was made."""
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class DuplicateIdentityCheck:
         self._asker = asker
         self._own = own
         self._rng = rng
-        self._asked = False
+        self._has_listed_all = False
         self._new_peers: BoundedDict[PeerId, None] = BoundedDict()
         """Peers that connected and were not asked since."""
         self._latest, self._latest_at = 0, -math.inf
@@ -67,13 +67,13 @@ class DuplicateIdentityCheck:
         self._host.add_peer_callbacks(connected=self._on_connected)
         self._new_peers.update(dict.fromkeys(self._host.connected_peers()))
         task_status.started()
-        asked_at = -math.inf
+        last_request_at = -math.inf
         while not self.found:
             await trio.sleep(RETRY_S)
-            is_due = trio.current_time() - asked_at >= SHORT_DEADLINE_S
+            is_due = trio.current_time() - last_request_at >= SHORT_DEADLINE_S
             peer_id = await self._next_peer(is_due=is_due)
             if peer_id is not None:
-                asked_at = trio.current_time()
+                last_request_at = trio.current_time()
                 with contextlib.suppress(NoAnswerError):
                     await self.ask(peer_id)
 
@@ -81,7 +81,8 @@ class DuplicateIdentityCheck:
         self._new_peers.put(peer_id, None)
 
     async def _next_peer(self, *, is_due: bool) -> PeerId | None:
-        """Return the peer to ask now: a new one, or any where one `is_due` and there is cause."""
+        """Return the peer to ask now: a new one, or, if one `is_due` while this node publishes,
+        any."""
         connected = self._host.connected_peers()
         usable = sorted(peer for peer in connected if self._asker.is_usable(peer))
         candidates = [peer for peer in usable if peer in self._new_peers]
@@ -109,16 +110,16 @@ class DuplicateIdentityCheck:
             return
         forgotten, latest = await self._own.own_numbers()
         about_latest = max(forgotten, latest - _LOOK_BACK)
-        for after in (about_latest,) if self._asked else (forgotten, about_latest):
+        for after in (about_latest,) if self._has_listed_all else (forgotten, about_latest):
             query = SinceQuery(publisher=self._me, after_sequence=after, max_batches=FEW)
             listing = await self._asker.ask(peer_id, query, Listing, is_vital=False)
-            if (ref := await self._strange(listing)) is not None:
-                # A listing is not signed: only the batch itself is proof. One will do.
+            if (ref := await self._find_unknown(listing)) is not None:
+                # A listing is not signed: only the batch itself is proof. One is enough.
                 await self._prove(peer_id, ref, forgotten)
                 break
-        self._asked = True
+        self._has_listed_all = True
 
-    async def _strange(self, listing: Listing) -> BatchRef | None:
+    async def _find_unknown(self, listing: Listing) -> BatchRef | None:
         """Return a small listed batch that this node has not published, or None."""
         for ref in listing.batches[:FEW]:
             if ref.num_bytes <= WHOLE_MESSAGE_BYTES and not await self._own.is_own(ref.batch_id):
@@ -126,7 +127,7 @@ class DuplicateIdentityCheck:
         return None
 
     async def _prove(self, peer_id: PeerId, ref: BatchRef, forgotten: int) -> None:
-        """Look at a listed batch; what is no batch of this node's key costs who listed it."""
+        """Fetch and check a listed batch; charge the peer if this node's key did not sign it."""
         query = WholeQuery(batch_ids=(ref.batch_id,))
         answer = await self._asker.ask(peer_id, query, Envelopes)
         for envelope in answer.envelopes[:1]:
@@ -150,7 +151,7 @@ class DuplicateIdentityCheck:
 
 
 def _number_in(payload: bytes) -> int | float:
-    """Return a signed batch's number; of what this version cannot read, none is higher."""
+    """Return a signed batch's number; infinity if this version cannot read it."""
     try:
         return decode_batch(payload, max_bytes=MAX_BATCH_BYTES).sequence
     except PayloadError:

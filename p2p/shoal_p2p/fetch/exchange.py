@@ -1,8 +1,8 @@
-"""Everything of `/shoal/rollouts/1` together: what is given to others and fetched from them.
+"""Combines all parts of `/shoal/rollouts/1`: serving batches to peers and fetching theirs.
 
 intake ─ announced, accepted ─▶ BatchFetch, GapRepair ─┐
-Backfill ──────────────────────▶ BatchFetch ───────────┴─▶ RolloutAsker ─▶ peers ─▶ intake
-pool ─ event ─▶ Shelf ─▶ RolloutServer ─▶ peers
+Backfill ──────────────────────▶ BatchFetch ───────────┴─▶ RolloutClient ─▶ peers ─▶ intake
+pool ─ event ─▶ BatchIndex ─▶ RolloutServer ─▶ peers
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeSettings:
-    """Bounds and waits of every part."""
+    """Limits and deadlines of every part."""
 
     serve: ServeLimits = field(default_factory=ServeLimits)
     queue: QueueLimits = field(default_factory=QueueLimits)
@@ -58,7 +58,7 @@ class ExchangeSettings:
 
 
 class FetchBook:
-    """The record by which intake and pool inform those who fetch and serve: made before either."""
+    """State that intake and pool update, and fetchers and server read. Built before all of them."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class FetchBook:
         rng: random.Random | None = None,
         network_of: Callable[[PeerId], str] = lambda _peer: "",
     ) -> None:
-        """`network_of` a peer is what its connection shares with others; empty without one."""
+        """`network_of` returns the IP network of a peer's connection; empty without one."""
         settings = settings or ExchangeSettings()
         self.stats = FetchStats()
         self.wanted = PendingFetches(
@@ -90,15 +90,15 @@ class FetchBook:
         )
         self.shelf = BatchIndex(manifest)
 
-    def on_accepted(self, told: BatchAccepted) -> None:
-        """Count a valid batch, and see whether one before it is missing."""
-        self.stats.batches[told.source] += 1
-        self.stats.groups[told.source] += told.num_groups
-        self.gaps.on_accepted(told)
+    def on_accepted(self, event: BatchAccepted) -> None:
+        """Count a valid batch, and check whether one before it is missing."""
+        self.stats.batches[event.source] += 1
+        self.stats.groups[event.source] += event.num_groups
+        self.gaps.on_accepted(event)
 
 
 class RolloutExchange:
-    """`serve` before the topics are joined, and run it from then on."""
+    """Serves and fetches batches. Call `serve` before joining topics, then run it."""
 
     def __init__(
         self,
@@ -112,14 +112,16 @@ class RolloutExchange:
         space: BufferSpace,
         settings: ExchangeSettings | None = None,
     ) -> None:
-        """`shards` are those listened to, `space` is the buffer's."""
+        """`shards` returns the subscribed shards, `space` the buffer's capacity."""
         settings = settings or ExchangeSettings()
         self._host = host
         self._intake = intake
         self._streams = settings.streams
         self._book = book
         self.shelf = book.shelf
-        self.twins = DuplicateIdentityCheck(host=host, asker=means.asker, own=store, rng=means.rng)
+        self.duplicate_identity = DuplicateIdentityCheck(
+            host=host, asker=means.asker, own=store, rng=means.rng
+        )
         self._server = RolloutServer(
             shelf=book.shelf,
             store=store,
@@ -148,36 +150,36 @@ class RolloutExchange:
         )
 
     def serve(self) -> None:
-        """Answer others from now on."""
+        """Start answering the requests of peers."""
         self._host.set_request_handler(
             ROLLOUTS_PROTOCOL,
             self._server.answer,
             max_request_bytes=MAX_REQUEST_BYTES,
             limits=self._streams,
-            on_sent=self._server.sent,
+            on_sent=self._server.on_sent,
         )
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Fetch what is announced, missing or new until cancelled."""
+        """Fetch announced, missing and listed batches until cancelled."""
         async with trio.open_nursery() as nursery:
-            for part in (self._fetch, self._repair, self._backfill, self.twins):
+            for part in (self._fetch, self._repair, self._backfill, self.duplicate_identity):
                 await nursery.start(part.run)
             task_status.started()
 
     async def show_to_signer(
         self, pair: Equivocation, second: bytes, *, unwritten: bytes | None
     ) -> None:
-        """Keep the two batches of one number for their signer (`RolloutServer.show_to_signer`)."""
+        """Store the two batches of one number for their signer (`RolloutServer.show_to_signer`)."""
         await self._server.show_to_signer(pair, second, unwritten=unwritten)
 
     def note_shards(self) -> None:
-        """Other shards are listened to than before: what was said there lately is fetched."""
+        """Record that the subscribed shards changed: their recent batches are fetched."""
         self._backfill.note_shards()
 
-    async def handed_over(self, batch_ids: Iterable[BatchId]) -> None:
-        """Wait until somebody has each of these: what is only announced leaves with this node."""
+    async def wait_until_served(self, batch_ids: Iterable[BatchId]) -> None:
+        """Wait until a peer has fetched each of these announced batches."""
         for batch_id in batch_ids:
-            await self._server.given(batch_id)
+            await self._server.wait_until_served(batch_id)
 
     def view(self) -> Fetch:
         """Return the counters."""

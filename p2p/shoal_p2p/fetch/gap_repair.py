@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _MAX_ASKED = 3
 """Peers asked in one try, including the publisher; one less for an unproven publisher."""
 _MAX_AT_ONCE = 4
-_MAX_STRANGERS_AT_ONCE = _MAX_AT_ONCE // 2
+_MAX_UNPROVEN_AT_ONCE = _MAX_AT_ONCE // 2
 _JITTER_SECONDS = 0.5
 
 
@@ -55,41 +55,41 @@ class GapDetector:
         self.rights = RetryBudget(chase)
         self._opened = trio.Event()
 
-    def on_accepted(self, told: BatchAccepted) -> None:
+    def on_accepted(self, event: BatchAccepted) -> None:
         """Handle a valid batch: it may fill a gap, or reveal one."""
-        if (gap := self.gaps.close(told.publisher, told.sequence)) is not None and gap.tries:
+        if (gap := self.gaps.close(event.publisher, event.sequence)) is not None and gap.tries:
             self._stats.gaps_filled += 1
             self.rights.refund_all(gap, trio.current_time())
-        previous = told.previous_sequence
-        if not previous or self._ledger.knows(told.publisher, previous):
+        previous = event.previous_sequence
+        if not previous or self._ledger.knows(event.publisher, previous):
             return
-        after = self._ledger.highest_below(told.publisher, previous)
+        after = self._ledger.highest_below(event.publisher, previous)
         if after is None:
-            return  # the first ever heard of it
-        if not self.rights.has(told.publisher, told.delivered_by, trio.current_time()):
+            return  # the first batch received of it
+        if not self.rights.has(event.publisher, event.delivered_by, trio.current_time()):
             self._stats.gaps_abandoned += 1
             return
-        # Jitter: all nodes that missed it would request it at the same moment.
+        # Jitter, as otherwise all nodes that missed it request it at the same moment.
         now = trio.current_time() + self._rng.uniform(0, _JITTER_SECONDS)
         dropped = self.gaps.open(
-            told.publisher,
+            event.publisher,
             previous,
             after=after,
             now=now,
-            named_by=told.delivered_by,
-            proven=self.rights.is_proven(told.publisher),
+            named_by=event.delivered_by,
+            proven=self.rights.is_proven(event.publisher),
         )
         self._stats.gaps_abandoned += sum(gap.tries > 0 for gap in dropped)
         self._opened.set()
 
-    def take_back(self, gap: Gap) -> None:
-        """Note that nobody has answered: the latest try costs nothing."""
+    def undo_try(self, gap: Gap) -> None:
+        """Undo the latest try, which no peer answered: it is not charged."""
         if self.gaps.is_open(gap):
             self.rights.refund(gap, trio.current_time())
             gap.tries = max(1, gap.tries - 1)
 
     async def until_due(self) -> None:
-        """Wait until a gap is opened, or one that is open is to be asked for."""
+        """Wait until a gap is opened, or an open one is due."""
         next_due = self.gaps.next_due()
         with trio.move_on_at(math.inf if next_due is None else next_due):
             await self._opened.wait()
@@ -97,7 +97,7 @@ class GapDetector:
 
 
 class GapRepair:
-    """Start with ``await nursery.start(repair.run)``."""
+    """Requests missing batches. Start with ``await nursery.start(repair.run)``."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class GapRepair:
         self._fetch = fetch
         self._watch = watch
         self._is_wanted = is_wanted
-        self._asking: Counter[bool] = Counter()
+        self._running: Counter[bool] = Counter()
         """Running tries, for proven and for unproven publishers."""
         self._freed = trio.Event()
 
@@ -133,51 +133,54 @@ class GapRepair:
     def _take_up(self, gap: Gap, nursery: trio.Nursery) -> bool:
         """Start a try, or end the gap; False if it has to wait for others."""
         gaps, now = self._watch.gaps, trio.current_time()
-        if not gap.proven and self._asking[False] >= _MAX_STRANGERS_AT_ONCE:
+        if not gap.proven and self._running[False] >= _MAX_UNPROVEN_AT_ONCE:
             return False
-        if self._asking.total() >= _MAX_AT_ONCE:
+        if self._running.total() >= _MAX_AT_ONCE:
             return False
-        whom = self._whom_to_ask(gap)
-        if not whom:
-            gaps.put_off(gap, now)
+        candidates = self._candidates(gap)
+        if not candidates:
+            gaps.postpone(gap, now)
         elif not self._watch.rights.try_charge(gap, now):
             gaps.close(gap.publisher, gap.sequence)
             self._stats.gaps_abandoned += 1
         else:
             self._stats.gaps_seen += gap.tries == 0
             gaps.start_try(gap, now)
-            self._asking[gap.proven] += 1
-            nursery.start_soon(self._try, gap, whom)
+            self._running[gap.proven] += 1
+            nursery.start_soon(self._try, gap, candidates)
         return True
 
-    async def _try(self, gap: Gap, whom: list[PeerId]) -> None:
+    async def _try(self, gap: Gap, candidates: list[PeerId]) -> None:
         answers: list[bool | None] = []
         try:
-            for peer_id in whom:
+            for peer_id in candidates:
                 answers.append(await self._ask(peer_id, gap))
                 if answers[-1]:
                     break
         finally:
-            self._asking[gap.proven] -= 1
+            self._running[gap.proven] -= 1
             self._freed.set()
             self._freed = trio.Event()
         if all(answer is None for answer in answers):
             # While a swarm is behind peers are too busy to answer, so the number may still exist.
-            self._watch.take_back(gap)
+            self._watch.undo_try(gap)
         unwanted = not self._is_wanted(gap.publisher)
         if self._watch.gaps.end_try(gap, at_once=unwanted):
             self._stats.gaps_abandoned += 1
 
-    def _whom_to_ask(self, gap: Gap) -> list[PeerId]:
+    def _candidates(self, gap: Gap) -> list[PeerId]:
         connected = [p for p in sorted(self._host.connected_peers()) if self._asker.is_usable(p)]
         others = [peer for peer in connected if peer != gap.publisher]
-        asked = self._rng.sample(others, min(_MAX_ASKED - 2 + gap.proven, len(others)))
-        # Its neighbours first, or all who missed it would be at its door; it has it for certain.
-        return [*asked, gap.publisher] if gap.publisher in connected else asked
+        sampled = self._rng.sample(others, min(_MAX_ASKED - 2 + gap.proven, len(others)))
+        # The publisher comes last, although it certainly has the batch: otherwise every node that
+        # missed it would ask the publisher.
+        return [*sampled, gap.publisher] if gap.publisher in connected else sampled
 
     async def _ask(self, peer_id: PeerId, gap: Gap) -> bool | None:
-        """Fetch what a peer has of the publisher; return whether the gap is closed, or will be;
-        None without an answer."""
+        """Fetch a peer's batches of the publisher; return whether that closes the gap.
+
+        None if the peer did not answer.
+        """
         query = SinceQuery(publisher=gap.publisher, after_sequence=gap.after, max_batches=FEW)
         try:
             listing = await self._asker.ask(peer_id, query, Listing)

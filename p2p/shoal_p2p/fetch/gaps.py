@@ -33,9 +33,9 @@ class Gap:
     publisher: PeerId
     sequence: int
     after: int
-    """The publisher's highest known number below it: what to ask from."""
+    """The publisher's highest known number below it: the request begins there."""
     named_by: PeerId | None = None
-    """The connection that brought the batch which names it."""
+    """The connection that delivered the batch which names it."""
     proven: bool = False
     """True if a gap of its publisher was filled recently."""
     due: float
@@ -62,9 +62,9 @@ class GapTracker:
         named_by: PeerId | None = None,
         proven: bool = False,
     ) -> list[Gap]:
-        """Note that a number is missing; return gaps given up to stay within the bounds.
+        """Record that a number is missing; return gaps dropped to stay within the limits.
 
-        Where publishers are too many, those that are not proven make room first.
+        If there are too many publishers, gaps of unproven ones are dropped first.
         """
         gaps = self._gaps.get(publisher)
         dropped = [] if gaps is not None else self._make_room()
@@ -87,13 +87,13 @@ class GapTracker:
     def _make_room(self) -> list[Gap]:
         if len(self._gaps) < self._limits.max_publishers:
             return []
-        strangers = (who for who, gaps in self._gaps.items() if not _any_proven(gaps))
-        return list(self._gaps.pop(next(strangers, next(iter(self._gaps)))).values())
+        unproven = (peer for peer, gaps in self._gaps.items() if not _any_proven(gaps))
+        return list(self._gaps.pop(next(unproven, next(iter(self._gaps)))).values())
 
     def close(self, publisher: PeerId, sequence: int) -> Gap | None:
-        """Return a gap that is one no longer, since the number is here or given up; None for none.
+        """Remove and return a gap whose number arrived or is abandoned; None if there is none.
 
-        Without a `try` it came by itself.
+        With `tries` 0, the number arrived without a request.
         """
         gaps = self._gaps.get(publisher)
         if gaps is None:
@@ -104,7 +104,7 @@ class GapTracker:
         return gap
 
     def due(self, now: float) -> list[Gap]:
-        """Return the gaps to ask for now, each of another publisher."""
+        """Return the gaps to request now, at most one per publisher."""
         found = []
         for gaps in self._gaps.values():
             ready = [gap for gap in gaps.values() if gap.due <= now]
@@ -113,7 +113,7 @@ class GapTracker:
         return found
 
     def next_due(self) -> float | None:
-        """Return when the next gap is to be asked for; None if there is none."""
+        """Return when the next gap is due; None if there is none."""
         return min((gap.due for gaps in self._gaps.values() for gap in gaps.values()), default=None)
 
     def start_try(self, gap: Gap, now: float) -> None:
@@ -121,19 +121,19 @@ class GapTracker:
         gap.tries += 1
         gap.due = now + self._limits.retry_seconds * 2.0 ** (gap.tries - 1)
 
-    def put_off(self, gap: Gap, now: float) -> None:
+    def postpone(self, gap: Gap, now: float) -> None:
         """Postpone a gap because no peer can be asked now; this is not counted as a try."""
         gap.due = now + self._limits.retry_seconds
 
     def is_open(self, gap: Gap) -> bool:
-        """Return whether a gap is still one."""
+        """Return whether a gap is still open."""
         gaps = self._gaps.get(gap.publisher)
         return gaps is not None and gaps.get(gap.sequence) is gap
 
     def end_try(self, gap: Gap, *, at_once: bool = False) -> bool:
-        """Note that asking is over; return True if the gap is still open and is given up.
+        """Record the end of a try; return True if the gap is abandoned.
 
-        That is after the last try, or `at_once`.
+        An open gap is abandoned after the last try, or `at_once`.
         """
         if not self.is_open(gap) or (gap.tries < self._limits.max_tries and not at_once):
             return False

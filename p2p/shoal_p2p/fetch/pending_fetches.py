@@ -1,6 +1,6 @@
-"""Batches to fetch and not to fetch: jobs, batches under way, and those refused here.
+"""Tracks which batches to fetch: queued jobs, running fetches, and batches rejected here.
 
-the intake: announced, accepted ─▶ WantedBatches, GapWatch ─▶ whoever fetches (made later)
+intake: announced, accepted ─▶ PendingFetches, GapDetector ─▶ the fetchers (built later)
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PendingFetches(Announcements):
     """Tracks batches that gossip did not deliver. It sends no requests itself."""
 
     pulls = True
-    """The intake's question: what is announced here is fetched."""
+    """Tells the intake that announced batches are fetched."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class PendingFetches(Announcements):
         limits: QueueLimits | None = None,
         network_of: Callable[[PeerId], str] = lambda _peer: "",
     ) -> None:
-        """`network_of` a peer is what its connection shares with others; empty without one."""
+        """`network_of` returns the IP network of a peer's connection; empty without one."""
         self._me = me
         self._network_of = network_of
         self._rules = manifest.rules
@@ -58,7 +58,7 @@ class PendingFetches(Announcements):
         return batch_id in self.queue or any(claim[0] == batch_id for claim in self._fetching)
 
     def is_claim_pending(self, ref: BatchRef) -> bool:
-        """Return whether a batch is being fetched as what `ref` says that it is."""
+        """Return whether a batch is being fetched with exactly the claims of `ref`."""
         return self.queue.has(claim_of(ref)) or claim_of(ref) in self._fetching
 
     def on_announcement(
@@ -80,11 +80,11 @@ class PendingFetches(Announcements):
         self._stats.announced += reason is None
         return reason
 
-    def lane(self, teller: PeerId, *, signed_by: PeerId | None = None) -> Lane:
-        """Return the share key of a claim by `teller`: the signer's own network if it is
+    def lane(self, claimant: PeerId, *, signed_by: PeerId | None = None) -> Lane:
+        """Return the share key of a claim by `claimant`: the signer's own network if it is
         connected, because any peer may have forwarded the claim faster."""
         own = self._network_of(signed_by) if signed_by else ""
-        return (own, PUBLISHED) if own else (self._network_of(teller), FORWARDED)
+        return (own, PUBLISHED) if own else (self._network_of(claimant), FORWARDED)
 
     def wants(self, ref: BatchRef, source: Source) -> bool:
         """Return whether a listed batch is worth fetching."""
@@ -122,7 +122,7 @@ class PendingFetches(Announcements):
 
     @contextmanager
     def fetching(self, refs: Iterable[BatchRef]) -> Iterator[None]:
-        """Note that these are being fetched at once, without the queue."""
+        """Mark these as being fetched, without the queue."""
         mine = frozenset(map(claim_of, refs))
         self._fetching |= mine
         try:
@@ -131,5 +131,5 @@ class PendingFetches(Announcements):
             self._fetching -= mine
 
     def refuse(self, job: PullJob) -> None:
-        """Never fetch this batch again as what it was said to be: it was not that, or not valid."""
+        """Never fetch this batch again with the same claims: they were false, or it is invalid."""
         self._refused.setdefault(job.claim, None)

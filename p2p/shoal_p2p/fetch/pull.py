@@ -1,7 +1,7 @@
 """Pulls one batch by its digest, in chunks, from the peers that have it.
 
     candidate ─▶ chunk ─▶ chunk ─▶ … ─▶ digest ─▶ the envelope
-        │ stalls, refuses, errs: the next candidate goes on where this one stopped
+        │ stalls, refuses, errs: the next candidate continues where this one stopped
 
 If chunks of several peers do not match the digest, it is unknown which of them was wrong. Then the
 batch is pulled again, completely from one peer at a time, which is responsible for it.
@@ -35,8 +35,8 @@ class PullLimits:
     """Pause after a round in which no peer had it, in seconds; doubles with each round."""
     max_pause_seconds: float = 4.0
     idle_rounds: int = 7
-    """Rounds in a row without a byte, after which it is given up: some 9 s in all. Twice as many,
-    some 40 s, where somebody says that it is busy, or pulling the batch itself."""
+    """Consecutive rounds without a byte after which the pull is abandoned: about 9 s. Twice as
+    many, about 40 s, if a peer reports that it is busy or still pulling the batch itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class _Progress:
     alone: bool = False
     """True to pull from one peer at a time."""
     waiting: bool = False
-    """True if a peer said in this round that it has, or will have, it: no idle round."""
+    """True if a peer reported in this round that it has or will have it: not an idle round."""
 
     def restart(self) -> None:
         self.data.clear()
@@ -76,7 +76,7 @@ class _Progress:
 
 
 class BatchPull:
-    """Pulls batches; keeps nothing between them."""
+    """Pulls batches; has no state between pulls."""
 
     def __init__(self, asker: RolloutClient, limits: PullLimits | None = None) -> None:
         self._asker = asker
@@ -110,7 +110,7 @@ class BatchPull:
             if len(progress.data) > had:
                 idle = waited = 0
                 continue
-            # A definite no from every peer will hardly change.
+            # If every peer denies having it, that will hardly change.
             sure = progress.denied >= set(candidates())
             idle += 0 if progress.waiting else 1 + sure
             waited += 1
@@ -141,7 +141,7 @@ class BatchPull:
         return None
 
     async def _chunk(self, peer_id: PeerId, progress: _Progress) -> bool:
-        """Add one chunk; return False where this peer is of no use for this batch."""
+        """Add one chunk; return False if this peer cannot send the rest of this batch."""
         offset = len(progress.data)
         query = ChunkQuery(
             batch_id=progress.batch_id,
@@ -150,7 +150,7 @@ class BatchPull:
         )
         chunk = await self._asker.ask(peer_id, query, Chunk)
         if chunk.num_bytes != progress.num_bytes:
-            # It may be right and whoever told us the size wrong: no offence.
+            # The peer that reported the size may be the wrong one: not charged.
             progress.excluded.add(peer_id)
             return False
         if len(chunk.data) != query.length:

@@ -27,16 +27,16 @@ _IN_VAIN = 16.0
 come after all others."""
 
 Claim = tuple[BatchId, PeerId, int, int, int]
-"""Id, publisher, number and size of a batch, as claimed by a peer."""
+"""Id, publisher, number, size and group count of a batch, as claimed by a peer."""
 Account = tuple[PeerId, PeerId]
-"""Claimant and publisher: claims by others take nothing of a publisher's own share."""
+"""Claimant and publisher: other peers' claims do not use a publisher's own share."""
 Lane = tuple[str, str]
 """The network and origin of a claim: published if it is the publisher's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimits:
-    """Bounds of what waits, runs and flows."""
+    """Limits on waiting jobs, running jobs and bytes."""
 
     max_jobs: int = 256
     """Waiting and running."""
@@ -44,8 +44,8 @@ class QueueLimits:
     max_running_per_publisher: int = 2
     max_running: int = 8
     max_running_beyond: int = 4
-    """More, each the first of a lane that has claimed nothing in vain: whoever holds all others
-    does not keep it waiting."""
+    """Further jobs, each the first of a lane without false claims, so that a peer that uses all
+    other slots cannot delay them."""
     max_running_bytes: int = 32 << 20
     bytes_per_publisher: Rate = field(default=Rate(burst=24 << 20, per_second=1 << 20))
     bytes_of_all: Rate = field(default=Rate(burst=64 << 20, per_second=8 << 20))
@@ -69,7 +69,7 @@ class PullJob:
 
     @property
     def claim(self) -> Claim:
-        """All that was said of the batch: what proves false says nothing of another claim."""
+        """Everything claimed about the batch: a false claim does not affect another one."""
         return claim_of(self)
 
     @property
@@ -84,9 +84,9 @@ class PullJob:
         return (*self.lane, *self.account)
 
 
-def claim_of(told: PullJob | BatchRef) -> Claim:
-    """Return what an announcement or a listing says of a batch, which the digest alone does not."""
-    return told.batch_id, told.publisher, told.sequence, told.num_bytes, told.num_groups
+def claim_of(ref: PullJob | BatchRef) -> Claim:
+    """Return what an announcement or a listing claims about a batch besides its digest."""
+    return ref.batch_id, ref.publisher, ref.sequence, ref.num_bytes, ref.num_groups
 
 
 class PullQueue:
@@ -100,7 +100,7 @@ class PullQueue:
         """Waiting jobs are free to be displaced, running ones are not."""
         self._turns: FairQueue[PullJob] = FairQueue()
         self._vain: BoundedDict[Lane, list[ShareKey]] = BoundedDict()
-        """Lanes of which nothing could be had since these claims, each of which holds turns."""
+        """Lanes with only failed pulls since these claims. Turns are reserved for each claim."""
         self._newest = itertools.count(0, -1)
         self._bytes: KeyedBuckets[Account] = KeyedBuckets(limits.bytes_per_publisher)
         self._all_bytes = TokenBucket(limits.bytes_of_all, now)
@@ -133,17 +133,17 @@ class PullQueue:
             return Reason.OVER_QUOTA
         if len(self._places) >= self._limits.max_jobs and self._displaced_by(job) is None:
             return Reason.BUSY
-        # Claimed bytes are the claimant's; what all share is charged as it flows.
+        # Claimed bytes are charged to the claimant; the shared limit is charged on arrival.
         return Reason.BUSY if self._all_bytes.available(now) <= 0 else None
 
     def add(self, job: PullJob, now: float) -> None:
-        """Add a job that `refuse` has let through, and take its bytes off its account's quota.
+        """Add a job that `refuse` allows, and charge its bytes to its account.
 
         In a full queue it displaces the last job of a share key with more waiting jobs.
         """
         if len(self._places) >= self._limits.max_jobs:
             displaced = self._displaced_by(job)
-            assert displaced is not None  # `refuse` has seen one
+            assert displaced is not None  # `refuse` found one
             self.finish(displaced)
         place = self._places[job.claim] = QuotaEntry(
             job.share_key, job, since=float(next(self._newest))
@@ -155,23 +155,23 @@ class PullQueue:
     def _displaced_by(self, job: PullJob) -> PullJob | None:
         """Return the last waiting job of a share key with more than `job` would have.
 
-        More, not as many: else fresh names, whose claims are forwarded once they are taken up,
-        would be taken up without end, each in the place of the one before.
+        With equal numbers nothing is displaced: otherwise new identities, whose claims are
+        forwarded once queued, would displace each other without end.
         """
         place = self._room.pick_eviction(job.share_key, margin=1)
         return None if place is None or place.share_key == job.share_key else place.item
 
-    def flowed(self, num_bytes: int, now: float) -> None:
-        """Take bytes that have come off what all may send."""
+    def charge_bytes(self, num_bytes: int, now: float) -> None:
+        """Charge received bytes to the limit for all peers."""
         self._all_bytes.take(num_bytes, now)
 
-    def note(self, job: PullJob, *, was_had: bool) -> None:
+    def record(self, job: PullJob, *, succeeded: bool) -> None:
         """Record whether a batch could be pulled; false claimants come last.
 
         Forwarded claims of a network do not affect its published ones.
         """
         share_keys = self._vain.pop(job.lane, [])
-        if was_had:
+        if succeeded:
             self._forgive(share_keys)
             return
         self._turns.reserve(job.share_key, _IN_VAIN, skip=_skipped(job.share_key))

@@ -21,15 +21,15 @@ from shoal_wire.types import PeerId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChaseLimits:
-    """Tries that bring nothing."""
+    """Rates of unsuccessful tries."""
 
     per_publisher: Rate = field(default=Rate(burst=6, per_second=1 / 60))
     per_connection: Rate = field(default=Rate(burst=24, per_second=0.25))
-    """Budget for a connection's strangers, and as much again for its proven publishers."""
+    """Budget for a connection's unproven publishers, and the same again for its proven ones."""
 
 
 class RetryBudget:
-    """Budgets left to publishers and connections; `now` is monotonic seconds."""
+    """Remaining budgets of publishers and connections; `now` is monotonic seconds."""
 
     def __init__(self, limits: ChaseLimits | None = None) -> None:
         limits = limits or ChaseLimits()
@@ -46,16 +46,16 @@ class RetryBudget:
     def _left(
         self, publisher: PeerId, named_by: PeerId | None, now: float
     ) -> tuple[TokenBucket, TokenBucket]:
-        """Return what a publisher has, and what the connection has that named its gap."""
+        """Return the budgets of a publisher and of the connection that named its gap."""
         by = named_by, self.is_proven(publisher)
         return self._publishers.get(publisher, now), self._connections.get(by, now)
 
     def has(self, publisher: PeerId, named_by: PeerId | None, now: float) -> bool:
-        """Return whether there is a try left for a gap of this publisher from that connection."""
+        """Return whether the budgets allow a try for a gap of this publisher."""
         return all(left.available(now) >= 1 for left in self._left(publisher, named_by, now))
 
     def turn(self, gap: Gap, now: float) -> tuple[bool, float, float]:
-        """Return by what gaps are taken up, the lowest first: who has cost least in vain."""
+        """Return the sort key of due gaps: proven publishers first, then the largest budgets."""
         of, by = self._left(gap.publisher, gap.named_by, now)
         return not gap.proven, -round(by.available(now)), -round(of.available(now))
 

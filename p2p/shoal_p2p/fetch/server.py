@@ -1,12 +1,11 @@
-"""Serves `/shoal/rollouts/1`: batches of the shelf, for whoever asks, within quotas.
+"""Serves `/shoal/rollouts/1`: batches on disk, to any peer, within quotas.
 
-    request ─▶ quotas ─▶ decode ─▶ shelf (memory) ─▶ store (disk) ─▶ answer
+    request ─▶ quotas ─▶ decode ─▶ index (memory) ─▶ store (disk) ─▶ answer
 
-A client over its quota is told when to retry; one whose request does not parse is reset and loses
-reputation. Bytes are counted by identity and by network, so that however many of them request all
-they can get, another network gets its share (`AdaptiveRateLimit`). How many requests
-are served at once, and how long a slow reader may take, are bounds of the request server
-(`SERVE_LIMITS`).
+A client over its quota gets a retry time. One whose request does not parse is reset and loses
+reputation. Bytes are counted by identity and by network, so each network gets its share however
+many identities request as much as they can (`AdaptiveRateLimit`). `SERVE_LIMITS` bounds concurrent
+requests and the time for a slow reader.
 """
 
 from __future__ import annotations
@@ -57,24 +56,24 @@ SERVE_LIMITS = RequestLimits(
     max_concurrent=16,
     max_concurrent_per_peer=3,
 )
-"""At most 16 answers of 1 MiB in memory, each read within 15 s or cut off."""
+"""At most 16 answers of 1 MiB in memory, each read within 15 s or reset."""
 
 _LOADED_SECONDS = 0.25
-"""Wait told to a peer that was refused because others take all, in seconds."""
+"""Minimum retry time, in seconds, for a peer refused because of other peers' requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeLimits:
-    """The rates that one peer, one network, and all together may take."""
+    """Rate limits for one peer, and for all networks together."""
 
     requests_per_peer: Rate = field(default=Rate(burst=64, per_second=16))
     bytes_per_peer: Rate = field(default=Rate(burst=16 << 20, per_second=4 << 20))
     refusals_per_peer: Rate = field(default=Rate(burst=32, per_second=1))
     """Postponed requests after which more of them count as a flood."""
     bytes_of_all: Rate = field(default=Rate(burst=64 << 20, per_second=16 << 20))
-    """Rate for all networks: of n that ask for all they can get each has 1/(n + 1), whatever its
-    names. So one alone has twice a peer's (docs/threats.md, Quotas), and beside two a peer has all
-    its own."""
+    """Rate for all networks: if n request as much as they can, each gets 1/(n + 1), whatever the
+    number of its identities. So one alone gets twice a peer's rate (docs/threats.md, Quotas), and
+    next to two of them a peer still gets its full rate."""
 
 
 class RolloutServer:
@@ -92,7 +91,7 @@ class RolloutServer:
         network_of: Callable[[PeerId], str],
         limits: ServeLimits | None = None,
     ) -> None:
-        """`network_of` a peer is what its connection shares with others (`Host.source_of`)."""
+        """`network_of` returns the IP network of a peer's connection (`Host.source_of`)."""
         limits = limits or ServeLimits()
         self._shelf = shelf
         self._store = store
@@ -103,8 +102,8 @@ class RolloutServer:
         self._network_of = network_of
         self._requests: KeyedBuckets[PeerId] = KeyedBuckets(limits.requests_per_peer)
         self._bytes: KeyedBuckets[PeerId] = KeyedBuckets(limits.bytes_per_peer)
-        self._given: BoundedDict[BatchId, None] = BoundedDict()
-        self._gave = trio.Event()
+        self._served_ids: BoundedDict[BatchId, None] = BoundedDict()
+        self._served = trio.Event()
         self._double: BoundedDict[PeerId, dict[BatchId, tuple[BatchRef, bytes]]] = BoundedDict(FEW)
         """The two batches of one number, by their signer: at most 8 MiB."""
         self._patience: KeyedBuckets[PeerId] = KeyedBuckets(limits.refusals_per_peer)
@@ -114,17 +113,17 @@ class RolloutServer:
         """Answer one request.
 
         Raises:
-            RolloutProtocolError: no request of the contract; the stream is to be reset.
+            RolloutProtocolError: not a valid request; the stream is to be reset.
         """
         now = trio.current_time()
-        # Before the bytes are looked at: a flood of nonsense costs as little as any other.
+        # Before decoding, so that a flood of invalid requests costs as little as any other.
         if (wait_s := self._wait_s(peer_id, now)) > 0:
-            return self._put_off(peer_id, wait_s, now)
+            return self._postpone(peer_id, wait_s, now)
         self._requests.get(peer_id, now).take(1, now)
         network = self._network_of(peer_id)
         if (wait_s := self._shared.wait_s(network, now)) > 0:
-            # Peers of its network, or so many others, have asked for so much: no offence, but it
-            # counts as a request.
+            # Its network, or all networks together, used up the rate. It is not charged for that,
+            # but the request counts.
             self._stats.refused["over_quota"] += 1
             return encode_answer(_busy(max(_LOADED_SECONDS, wait_s)))
         try:
@@ -140,16 +139,16 @@ class RolloutServer:
         self._shared.take(network, len(encoded), now)
         return encoded
 
-    def _put_off(self, peer_id: PeerId, wait_s: float, now: float) -> bytes:
+    def _postpone(self, peer_id: PeerId, wait_s: float, now: float) -> bytes:
         """Answer with a retry time. A client that often does not wait for it is flooding."""
         self._stats.refused["over_quota"] += 1
         if not self._patience.get(peer_id, now).try_take(1, now):
             self._report(peer_id, peer_id, verdict(Reason.BAD_REQUEST))
-            raise RolloutProtocolError("asks on and on")
+            raise RolloutProtocolError("request flood")
         return encode_answer(_busy(wait_s))
 
     def _wait_s(self, peer_id: PeerId, now: float) -> float:
-        """Return for how long this peer has asked for too much; bytes are charged once known."""
+        """Return how long this peer is over its quotas; bytes are charged once known."""
         return max(
             self._requests.get(peer_id, now).wait_s(1, now),
             self._bytes.get(peer_id, now).wait_s(1, now),
@@ -168,12 +167,12 @@ class RolloutServer:
     async def show_to_signer(
         self, pair: Equivocation, second: bytes, *, unwritten: bytes | None = None
     ) -> None:
-        """Keep the latest two batches that a signer gave one number, and list them to it alone.
+        """Store the latest two batches that a signer gave one number, and list them to it alone.
 
-        `unwritten` is the first one's envelope where it is not on disk yet.
+        `unwritten` is the first one's envelope if it is not on disk yet.
 
-        Two nodes with a copy of one key each learn from the other's batch that there are two.
-        Announcements and batches too large for one answer are not kept.
+        So each of two nodes with one key detects the other. Announcements, and batches too large
+        for one reply, are not stored.
         """
         first, held = unwritten, self._shelf.get(pair.first)
         if first is None and held is not None and held.ref.num_bytes <= WHOLE_MESSAGE_BYTES:
@@ -249,24 +248,24 @@ class RolloutServer:
             return Refusal(reason=BatchRefusalReason.NOT_HELD)
         return Chunk(num_bytes=held.ref.num_bytes, data=data)
 
-    def sent(self, _peer_id: PeerId, raw: bytes) -> None:
-        """Learn that the answer to a request has been written: it may have been a last piece."""
+    def on_sent(self, _peer_id: PeerId, raw: bytes) -> None:
+        """Record that a reply has been written: it may be the last piece of a batch."""
         query = decode_query(raw)
         if not isinstance(query, ChunkQuery):
             return
         held = self._shelf.get(query.batch_id)
         if held is not None and query.offset + query.length >= held.ref.num_bytes:
-            self._note_given(query.batch_id)
+            self._record_served(query.batch_id)
 
-    async def given(self, batch_id: BatchId) -> None:
+    async def wait_until_served(self, batch_id: BatchId) -> None:
         """Wait until a peer was sent the last piece of a batch."""
-        while batch_id not in self._given:
-            self._gave = trio.Event()
-            await self._gave.wait()
+        while batch_id not in self._served_ids:
+            self._served = trio.Event()
+            await self._served.wait()
 
-    def _note_given(self, batch_id: BatchId) -> None:
-        self._given.setdefault(batch_id, None)
-        self._gave.set()
+    def _record_served(self, batch_id: BatchId) -> None:
+        self._served_ids.setdefault(batch_id, None)
+        self._served.set()
 
     async def _part(self, batch_id: BatchId, offset: int, length: int) -> bytes | None:
         try:
@@ -287,7 +286,7 @@ _KINDS: dict[type[Query], str] = {
 
 
 def _ref_of(envelope: bytes) -> BatchRef | None:
-    """Return the listing of a batch that fits into one answer; None for anything else."""
+    """Return the reference of a batch that fits into one reply; None for anything else."""
     if len(envelope) > WHOLE_MESSAGE_BYTES:
         return None
     try:

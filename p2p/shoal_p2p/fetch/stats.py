@@ -1,4 +1,4 @@
-"""Counters for `shoal debug fetch`: batches by their way, and the fate of gaps. Pure."""
+"""Counters for `shoal debug fetch`: batches by how they arrived, and outcomes of gaps. Pure."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ def _none_of_any() -> Counter[str]:
 
 @dataclass(slots=True)
 class FetchStats:
-    """Counters since the start, by the names that the view `fetch` has for them."""
+    """Counters since the start, with the names of the view `fetch`."""
 
     batches: Counter[str] = field(default_factory=_none_of_any)
-    """Valid batches by how they came."""
+    """Valid batches by how they arrived."""
     groups: Counter[str] = field(default_factory=_none_of_any)
     bytes_in: Counter[str] = field(default_factory=_none_of_any)
-    """Envelopes that came by request, valid or not."""
+    """Bytes of requested envelopes, valid or not."""
     gaps_seen: int = 0
-    """Sequence numbers that were missing when the grace was over."""
+    """Sequence numbers still missing after the grace period."""
     gaps_filled: int = 0
     gaps_abandoned: int = 0
-    """Gaps given up, with those not asked for since too many of the publisher's were empty."""
+    """Abandoned gaps, and those not requested because their publisher's budget was used up."""
     announced: int = 0
-    """Announcements that were taken up."""
+    """Announcements that were queued."""
     announced_abandoned: int = 0
     backfill_rounds: int = 0
     requests: int = 0
-    """Requests to others."""
+    """Requests to peers."""
     failures: Counter[str] = field(default_factory=Counter)
-    """Requests to others that brought nothing, by cause."""
+    """Failed requests to peers, by cause."""
     served: Counter[str] = field(default_factory=Counter)
-    """Answers to others by kind of request."""
+    """Replies to peers by kind of request."""
     refused: Counter[str] = field(default_factory=Counter)
-    """Requests of others that got nothing, by cause."""
+    """Refused requests of peers, by cause."""
     bytes_out: int = 0

@@ -1,7 +1,7 @@
-"""A peer's cost to its machine: bytes a second, processor, memory, disk.
+"""Resources that a peer uses: bytes per second, CPU, memory, disk.
 
-Measured when somebody asks: nobody who does not look pays for it. A rate is that of the last
-minute, or since the question before, or since the start where there was none.
+Measured only on request. A rate covers the last minute, or the time since the previous request if
+that is longer ago, or since the start for the first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class GrowthRate:
         self._seen = deque([(at, total)])
 
     def add(self, at: float, total: float) -> None:
-        """Take in the count as it is; one that went back begins anew."""
+        """Add the current total; a total that fell restarts the measurement."""
         if total < self._seen[-1][1]:
             self._seen = deque([(at, total)])
             return
@@ -43,7 +43,7 @@ class GrowthRate:
 
     @property
     def seconds(self) -> float:
-        """The time over which it is measured."""
+        """The time, in seconds, that the rate covers."""
         return self._seen[-1][0] - self._seen[0][0]
 
     @property
@@ -59,12 +59,12 @@ class _ProcessMeter:
     def __init__(self, pid: int, at: float) -> None:
         self.pid = pid
         self._process = psutil.Process(pid)
-        # The system's own clock, as its start is by that.
+        # The wall clock, as the process's start time is in it.
         age = max(0.0, time.time() - self._process.create_time())
         self._cpu = GrowthRate(at - age, 0.0)
 
     def measure(self, at: float) -> Process:
-        """Return its share of one core, and its memory. Raises psutil.Error."""
+        """Return its CPU use (1.0 is one core) and its memory. Raises psutil.Error."""
         with self._process.oneshot():
             times, memory = self._process.cpu_times(), self._process.memory_info()
         self._cpu.add(at, times.user + times.system)
@@ -73,7 +73,7 @@ class _ProcessMeter:
 
 
 class CostMeter:
-    """Measures one peer."""
+    """Measures the traffic, disk use and processes of one peer."""
 
     def __init__(self, traffic: Traffic, data_dir: Path, *, in_thread: InThread) -> None:
         self._traffic = traffic
@@ -86,7 +86,7 @@ class CostMeter:
         """Time of the count, and the bytes."""
 
     async def view(self, pids: Mapping[str, int | None]) -> CostView:
-        """Return what it costs, `pids` by what each process is called."""
+        """Return the current cost; `pids` are the processes to measure, by name."""
         now = trio.current_time()
         self._in.add(now, self._traffic.bytes_in)
         self._out.add(now, self._traffic.bytes_out)
@@ -119,11 +119,11 @@ class CostMeter:
 
 
 def bytes_below(folder: Path) -> int:
-    """Return what the files below a folder occupy; of a great many, the first. Blocks."""
+    """Return the bytes that files below a folder occupy, of the first `MANY` files. Blocks."""
     found = (Path(where, one) for where, *names in os.walk(folder) for one in chain(*names))
     total = 0
     for entry in islice(found, MANY):
-        with suppress(OSError):  # gone, or not for us
+        with suppress(OSError):  # deleted meanwhile, or not readable
             total += entry.lstat().st_blocks * 512
     return total
 

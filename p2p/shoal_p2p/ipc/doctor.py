@@ -1,4 +1,4 @@
-"""`shoal doctor`: every check, in the order in which a person should read them. Pure."""
+"""`shoal doctor`: runs every check, in the order in which to read the findings. Pure."""
 
 from __future__ import annotations
 

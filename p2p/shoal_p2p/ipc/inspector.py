@@ -1,4 +1,4 @@
-"""Debug views and orders on the socket: all that a peer without a buffer has to say.
+"""Debug views and commands on the socket: all requests that a peer without a buffer answers.
 
 A view is a method of `ipc.views`, `net_views` or `node_views` whose name is a word of
 `shoal_ipc.answers.views`, which has the type of its answer. Its options are JSON.
@@ -47,25 +47,25 @@ class InspectorService:
         self._control = control
 
     async def hello(self, holder: str, hello: m.Hello) -> m.HelloReply | m.Failure:
-        """Greet; `holder` names the connection. A failure ends it."""
+        """Answer a hello; `holder` names the connection. A failure ends it."""
         return m.HelloReply(
             ipc_version=m.IPC_VERSION, peer_id=self._me, manifest=self._manifest.raw
         )
 
     async def handle(self, holder: str, role: m.Role, body: m.Body) -> m.Body:
-        """Answer one request; a refusal is a `Failure`."""
+        """Answer one request; a refused one with a `Failure`."""
         if isinstance(body, m.Inspect):
             return await self._view(body)
         if isinstance(body, m.Control):
             return await self._carry_out(body)
-        return m.Failure(reason=f"this peer does not take {type(body).__name__}")
+        return m.Failure(reason=f"this peer does not answer {type(body).__name__}")
 
     async def goodbye(self, holder: str, role: m.Role) -> None:
-        """The connection has ended; nothing was lent."""
+        """The connection has ended; it had no leases."""
 
     async def _carry_out(self, body: m.Control) -> m.Body:
         if self._control is None:
-            return m.Failure(reason="this peer takes no orders")
+            return m.Failure(reason="this peer accepts no commands")
         try:
             await self._control(body.action, body.peer_id)
         except ControlError as error:
@@ -75,8 +75,8 @@ class InspectorService:
     async def _view(self, body: m.Inspect) -> m.Body:
         answer = self._views.get(body.view)
         if answer is None:
-            there = ", ".join(self._views)
-            return m.Failure(reason=f"no view {body.view!r} here; there are {there}")
+            names = ", ".join(self._views)
+            return m.Failure(reason=f"no view {body.view!r} here; the views are {names}")
         try:
             options = json.loads(body.options_json or "{}")
             return m.InspectReply(json=json.dumps(to_json(await answer(options))))

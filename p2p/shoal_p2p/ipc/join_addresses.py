@@ -1,7 +1,7 @@
-"""Addresses at which others may find this peer, the likeliest first. No I/O of its own.
+"""Addresses for joining this peer's swarm, the most likely to work first. No I/O of its own.
 
 own listening addresses, relays' ─┐
-seen from outside, tried there   ─┼─▶ public before private before loopback,
+observed by peers, who tried it  ─┼─▶ public before private before loopback,
 bootstraps that answer, relays   ─┘   tried before untried, direct before relayed
 """
 
@@ -29,14 +29,13 @@ def join_addresses(
 ) -> tuple[JoinAddress, ...]:
     """Return this peer's addresses and those of its bootstraps that answer, the best first.
 
-    A relay through which it is reached is a way too: it may be there when this peer is not.
-
-    `ports` are those that `outside` was asked to try.
+    A relay of this peer is included: it may be up while this peer is not. `ports` are those that
+    the peers of `outside` were asked to try.
     """
     tried = _tried(outside, ports)
     found: dict[str, JoinAddress] = {}
     for transport, outcome in tried.items():
-        if outcome == "reached":  # also where a router hands on what listens elsewhere
+        if outcome == "reached":  # also a router's port that is forwarded to another one
             _add(found, f"{transport}/p2p/{me}", "self", outcome)
     for address in listens:
         transport = address.rpartition("/p2p/")[0]
@@ -62,7 +61,7 @@ def _add(found: dict[str, JoinAddress], address: str, whose: Whose, tried: Tried
 
 
 def _tried(outside: Iterable[ReachabilityReport], ports: Collection[int]) -> dict[str, Tried]:
-    """Return the transports that peers tried, at the addresses at which they see this one."""
+    """Return the outcome by transport: peers dialled the addresses at which they see this one."""
     found: dict[str, Tried] = {}
     for seen in outside:
         address = ip_of(host_and_port(seen.observed)[0]) if seen.observed else None
@@ -77,12 +76,12 @@ def _tried(outside: Iterable[ReachabilityReport], ports: Collection[int]) -> dic
 
 
 def _scope(host: str) -> Scope:
-    if ip_of(host) is None:  # a name is given to be found by it
+    if ip_of(host) is None:  # a DNS name was announced on purpose
         return "public"
-    home = private_network_of(host)
-    if home is None:
+    network = private_network_of(host)
+    if network is None:
         return "public"
-    return "loopback" if home == LOOPBACK else "private"
+    return "loopback" if network == LOOPBACK else "private"
 
 
 def _rank(way: JoinAddress) -> tuple[int, int, bool, bool]:

@@ -1,11 +1,11 @@
-"""The node's way to a judge: asked by the trainer, which never waits for it.
+"""The node's client of a judge. The trainer polls it and never waits for it.
 
     idle ──ask──▶ asking ──▶ asked ──answer──▶ scoring ──▶ scored
      ▲               │                            │          │ ask
-     └── away, or refused: for a while asks are refused ◄────┴─▶ asking
+     └── unreachable, or refused: `ask` fails for a while ◄────┴─▶ asking
 
-Every step that a judge can delay has a deadline and runs in `run`; `ask` and `answer` return at
-once.
+Every step that a judge can delay has a deadline and runs in `run`; `ask` and `answer` return
+immediately.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class JudgePhase(StrEnum):
 
 
 class JudgeLinkError(Exception):
-    """The judge did not do its part; one line."""
+    """The exchange with the judge failed; the text is one line."""
 
 
 class JudgeLink:
@@ -93,7 +93,7 @@ class JudgeLink:
         self._judged = 0
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Do what `ask` and `answer` begin, until cancelled."""
+        """Carry out what `ask` and `answer` have started, until cancelled."""
         task_status.started()
         while True:
             await self._wake.wait()
@@ -102,7 +102,7 @@ class JudgeLink:
                 if self._phase is JudgePhase.ASKING:
                     await self._ask_judge()
                 elif self._phase is JudgePhase.SCORING:
-                    await self._hand_over()
+                    await self._submit_answer()
             except JudgeLinkError as error:
                 self._fail(str(error))
             else:
@@ -116,12 +116,12 @@ class JudgeLink:
         if self._question is not None and now < self._expires_at:
             return self._question
         if now < self._retry_at:
-            return m.Failure(reason=self._error or "the judge is left alone for a while")
+            return m.Failure(reason=self._error or "the judge failed; it is asked again later")
         self._begin(JudgePhase.ASKING)
         return m.Failure(reason="the judge is being asked", retryable=True)
 
     def answer(self, body: m.JudgeAnswer) -> m.JudgeScore | m.Failure:
-        """Take an answer over, or return the score of one that was."""
+        """Accept an answer for scoring, or return the score of one accepted before."""
         if self._question is not None and self._question.challenge_id == body.challenge_id:
             self._answer = body
             self._begin(JudgePhase.SCORING)
@@ -130,7 +130,7 @@ class JudgeLink:
                 return self._score
             if self._phase is JudgePhase.SCORING:
                 return m.Failure(reason="the judge is scoring", retryable=True)
-        return m.Failure(reason=self._error or "the judge waits for no such answer")
+        return m.Failure(reason=self._error or "the judge expects no such answer")
 
     def view(self) -> JudgedView:
         """Return what `shoal status` shows."""
@@ -151,7 +151,7 @@ class JudgeLink:
 
     def _fail(self, why: str) -> None:
         if self._error is None:
-            log.warning("no score from the judge: %s; going on without", why)
+            log.warning("no score from the judge: %s; training continues without", why)
         self._error = why
         pause = min(MINUTE_S, RETRY_S * 2.0**self._failures)
         self._failures = min(self._failures + 1, 16)
@@ -164,9 +164,9 @@ class JudgeLink:
         self._error, self._failures, self._retry_at = None, 0, 0.0
 
     async def _ask_judge(self) -> None:
-        reply = await self._say(ChallengeRequest(swarm_digest=self._manifest.digest))
+        reply = await self._request(ChallengeRequest(swarm_digest=self._manifest.digest))
         if not isinstance(reply, Challenge) or reply.family not in self._tagged:
-            raise JudgeLinkError(f"it answered with {_named(reply)}")
+            raise JudgeLinkError(f"it answered with {_describe_reply(reply)}")
         self._question = m.JudgeChallenge(
             challenge_id=reply.challenge_id,
             family=reply.family,
@@ -176,7 +176,7 @@ class JudgeLink:
         self._expires_at = trio.current_time() + reply.answer_within_ms / 1000
         self._phase = JudgePhase.ASKED
 
-    async def _hand_over(self) -> None:
+    async def _submit_answer(self) -> None:
         answer = self._answer
         assert answer is not None
         sent = ChallengeAnswer(
@@ -188,9 +188,9 @@ class JudgeLink:
             model_name=answer.model_name,
             mode=Mode.SWARM if answer.uses_external_groups else Mode.SILO,
         )
-        reply = await self._say(sent)
+        reply = await self._request(sent)
         if not isinstance(reply, SealedRecord):
-            raise JudgeLinkError(f"it answered with {_named(reply)}")
+            raise JudgeLinkError(f"it answered with {_describe_reply(reply)}")
         record = self._checked(reply.envelope, sent)
         self._score = m.JudgeScore(score=record.score, number=record.number, family=record.family)
         self._scores.append(record.score)
@@ -198,20 +198,20 @@ class JudgeLink:
         self._phase = JudgePhase.SCORED
 
     def _checked(self, envelope: bytes, sent: ChallengeAnswer) -> JudgeRecord:
-        """Return the record if it is of this answer. Raises JudgeLinkError: it is not."""
+        """Return the record if it belongs to this answer. Raises JudgeLinkError if not."""
         try:
             record = open_record(envelope, judge=self._judge)
         except RemoteError as error:
             raise JudgeLinkError(str(error)) from None
-        said = (record.peer_id, record.swarm_digest, record.answer_digest, record.round)
+        claimed = (record.peer_id, record.swarm_digest, record.answer_digest, record.round)
         digest = hashlib.sha256(sent.text.encode()).digest()
-        mine = (self._host.peer_id, self._manifest.digest, digest, sent.round)
-        if said != mine or record.mode is not sent.mode:
-            raise JudgeLinkError("its record is not of the answer that it was given")
+        expected = (self._host.peer_id, self._manifest.digest, digest, sent.round)
+        if claimed != expected or record.mode is not sent.mode:
+            raise JudgeLinkError("its record does not belong to the answer that was sent")
         return record
 
-    async def _say(self, request: JudgeRequest) -> JudgeReply:
-        """Connect, ask, and wait where it is busy for a moment. Raises JudgeLinkError."""
+    async def _request(self, request: JudgeRequest) -> JudgeReply:
+        """Connect and send a request; retry if the judge is busy briefly. Raises JudgeLinkError."""
         for _ in range(_TRIES):
             try:
                 await self._host.dial(self._address, timeout=SHORT_DEADLINE_S)
@@ -228,11 +228,11 @@ class JudgeLink:
             wait = reply.retry_after_ms / 1000 if isinstance(reply, JudgeRefusal) else 0.0
             if not isinstance(reply, JudgeRefusal) or reply.reason is not JudgeRefusalReason.BUSY:
                 return reply
-            if wait > SHORT_DEADLINE_S:  # it is asked another time
+            if wait > SHORT_DEADLINE_S:  # left to a later `ask`
                 break
             await trio.sleep(wait)
         raise JudgeLinkError("it is busy")
 
 
-def _named(reply: JudgeReply) -> str:
+def _describe_reply(reply: JudgeReply) -> str:
     return reply.reason if isinstance(reply, JudgeRefusal) else f"a {type(reply).__name__}"

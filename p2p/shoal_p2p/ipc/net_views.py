@@ -1,4 +1,4 @@
-"""The debug view that asks the network: `doctor`."""
+"""The debug view that queries other peers: `doctor`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from shoal_ipc.answers.node import Status, TrainerView
 from shoal_ipc.answers.peer import KeyFile
 from shoal_p2p.gossip.settings import MeshSettings
 from shoal_p2p.ipc.checks.seen import Seen
-from shoal_p2p.ipc.checks.swarm import FULL_DO
+from shoal_p2p.ipc.checks.swarm import FULL_REMEDY
 from shoal_p2p.ipc.doctor import diagnose
 from shoal_p2p.ipc.join_addresses import join_addresses
 from shoal_p2p.net.address import has_non_loopback_address, is_circuit, parse_peer_address
@@ -42,23 +42,23 @@ from shoal_p2p.trainer_child import ending
 from shoal_wire.types import PeerId
 
 _MAX_ASKED = 8
-"""Peers that are asked how this one looks: enough for a median of clocks."""
+"""Peers asked what they see of this one: enough for a median of clocks."""
 _DIAL_SECONDS = 0.4 * REPLY_S
-"""Deadline of a dial, in seconds: two in a row fit in what a reader waits."""
+"""Deadline of a dial, in seconds: two in a row fit in the deadline of the reader."""
 _FULL_SECONDS = 600.0
-"""Seconds for which the doctor reports a lack of room: newcomers come again within minutes."""
+"""Seconds for which the doctor reports a full node: newcomers try again within minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Around:
+class _NetworkReport:
     at: float
-    alone: bool
+    is_isolated: bool
     outside: list[ReachabilityReport]
     bootstraps: list[BootstrapSeen]
 
 
 class NetViews:
-    """The views of any peer, given its status view."""
+    """The `doctor` view of any peer, given its status view."""
 
     def __init__(
         self, member: SwarmNode, status: Callable[[Mapping[str, Any]], Awaitable[Status]]
@@ -66,18 +66,18 @@ class NetViews:
         self._member = member
         self._status = status
         self._rng = random.Random()
-        self._around: _Around | None = None
+        self._report: _NetworkReport | None = None
         """The latest answers of peers and bootstraps."""
 
     async def doctor(self, options: Mapping[str, Any]) -> Doctor:
-        """Ask peers how this node looks, and say what is wrong. Takes five seconds at most.
+        """Ask peers what they see of this node, and diagnose it. Takes five seconds at most.
 
-        Option: `within_s`, so old may be what peers said; a program that asks again and again
-        spares them. Without it they are asked.
+        Option: `within_s`, the greatest age in seconds of peers' answers that may be reused, for
+        programs that poll. Without it, peers are asked each time.
         """
-        around = await self._asked(float(options.get("within_s", 0.0)))
+        report = await self._fresh_report(float(options.get("within_s", 0.0)))
         status = await self._status({})
-        facts = await self._facts(around, status.trainer)
+        facts = await self._facts(report, status.trainer)
         findings = diagnose(Seen(status=status, facts=facts))
         worst = max((one.state for one in findings), key=GRAVITY.index)
         return Doctor(
@@ -88,7 +88,7 @@ class NetViews:
             facts=facts,
         )
 
-    async def _facts(self, around: _Around, trainer: TrainerView | None) -> Facts:
+    async def _facts(self, report: _NetworkReport, trainer: TrainerView | None) -> Facts:
         member, gossip = self._member, self._member.gossip
         listens = member.host.listen_addrs()
         ports = tcp_ports(listens)
@@ -99,39 +99,41 @@ class NetViews:
             reach=self._reach(),
             full=self._full(),
             key=await member.peer.parts.in_thread(self._key),
-            bootstraps=tuple(sorted(around.bootstraps, key=lambda seen: seen.address)),
-            reachability=tuple(self._seen(seen, ports) for seen in around.outside),
+            bootstraps=tuple(sorted(report.bootstraps, key=lambda seen: seen.address)),
+            reachability=tuple(self._seen(seen, ports) for seen in report.outside),
             subscribers={topic: len(gossip.topic_peers(topic)) for topic in gossip.topics()},
             mesh_low=MeshSettings().degree_low,
             clock_limit_ms=1000 * member.manifest.rules.max_future_seconds,
             uses_external_groups=settings.external > 0 and settings.role != "generate",
-            trainer_error="" if trainer is None else _last_words(trainer),
+            trainer_error="" if trainer is None else _trainer_error(trainer),
             files_open=psutil.Process().num_fds(),
             files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             addresses=join_addresses(
                 member.peer_id,
                 listens,
-                outside=around.outside,
+                outside=report.outside,
                 ports=ports,
-                bootstraps=around.bootstraps,
+                bootstraps=report.bootstraps,
             ),
             allowed_peers=len(member.manifest.rules.allowed_peers),
         )
 
-    async def _asked(self, within_s: float) -> _Around:
-        """Ask around, unless that was done so lately and nobody was lost or found since."""
-        now, last = trio.current_time(), self._around
-        alone = not self._member.host.connected_peers()
-        if last and now - last.at < within_s and last.alone == alone:
+    async def _fresh_report(self, within_s: float) -> _NetworkReport:
+        """Return the last report if it is recent and isolation has not changed; otherwise ask."""
+        now, last = trio.current_time(), self._report
+        is_isolated = not self._member.host.connected_peers()
+        if last and now - last.at < within_s and last.is_isolated == is_isolated:
             return last
         outside, bootstraps = await self._ask_around(tcp_ports(self._member.host.listen_addrs()))
-        self._around = _Around(at=now, alone=alone, outside=outside, bootstraps=bootstraps)
-        return self._around
+        self._report = _NetworkReport(
+            at=now, is_isolated=is_isolated, outside=outside, bootstraps=bootstraps
+        )
+        return self._report
 
     async def _ask_around(
         self, ports: tuple[int, ...]
     ) -> tuple[list[ReachabilityReport], list[BootstrapSeen]]:
-        """Ask some peers how this one looks, and try every bootstrap, all at once."""
+        """Ask some peers what they see of this one and try every bootstrap, concurrently."""
         outside: list[ReachabilityReport] = []
         bootstraps: list[BootstrapSeen] = []
 
@@ -150,11 +152,11 @@ class NetViews:
     async def _try_bootstrap(self, address: str, found: list[BootstrapSeen]) -> None:
         host = self._member.host
         peer_id = parse_peer_address(address).peer_id
-        latency_ms, error, mends = None, "", ""
+        latency_ms, error, remedy = None, "", ""
         if peer_id == host.peer_id:
             return
         full_s = self._member.discovery.full_s(peer_id)
-        if full_s is not None:  # to dial it now would cost somebody a slot
+        if full_s is not None:  # dialling it now would cost another peer its slot
             found.append(BootstrapSeen(address=address, latency_ms=None, full_backoff_s=full_s))
             return
         try:
@@ -162,12 +164,12 @@ class NetViews:
             latency_ms = round(await host.ping(peer_id, timeout=_DIAL_SECONDS), 3)
         except DialError as failure:
             denial = failure.denial
-            error, mends = (denial.message, denial.remedy) if denial else (str(failure), "")
+            error, remedy = (denial.message, denial.remedy) if denial else (str(failure), "")
             if failure.is_closed_early:
-                mends = FULL_DO
+                remedy = FULL_REMEDY
         except RequestError as failure:
             error = str(failure)
-        seen = BootstrapSeen(address=address, latency_ms=latency_ms, error=error, remedy=mends)
+        seen = BootstrapSeen(address=address, latency_ms=latency_ms, error=error, remedy=remedy)
         found.append(seen)
 
     def _reach(self) -> ReachSeen:
@@ -186,19 +188,19 @@ class NetViews:
         )
 
     def _full(self) -> FullSeen | None:
-        room = self._member.guard.conn_manager
-        ago_s = math.inf if room.full_at is None else trio.current_time() - room.full_at
+        manager = self._member.guard.conn_manager
+        ago_s = math.inf if manager.full_at is None else trio.current_time() - manager.full_at
         if ago_s > _FULL_SECONDS:
             return None
         return FullSeen(
             slots=self._member.peer.settings.max_connections,
-            disconnected=room.num_disconnected,
-            refused=room.num_refused,
+            disconnected=manager.num_disconnected,
+            refused=manager.num_refused,
             ago_s=round(ago_s, 1),
         )
 
     def _key(self) -> KeyFile | None:
-        """Read the key's file again: who has changed it expects the change to be in force."""
+        """Read the key file again: a user who changed it may think that the new key is in use."""
         settings = self._member.peer.settings
         if settings.swarm_key == "none":
             return None
@@ -206,14 +208,14 @@ class NetViews:
             same = key_of_settings(settings) == self._member.peer.swarm_key
         except SwarmKeyError as error:
             return KeyFile(file=settings.swarm_key, problem=str(error))
-        changed = f"{settings.swarm_key} has another key than when this one started"
+        changed = f"{settings.swarm_key} has changed since this node started"
         file = str(Path(settings.swarm_key).absolute())  # for programs that run in another folder
         return KeyFile(file=file, problem="" if same else changed)
 
     def _seen(self, seen: ReachabilityReport, ports: tuple[int, ...]) -> OutsideSeen:
         return OutsideSeen(
             peer_id=seen.peer_id,
-            # Identify's word where the peer does not answer this one's.
+            # The address from Identify if the peer does not answer this protocol.
             observed=seen.observed or self._member.host.observed_address(seen.peer_id),
             dialled=seen.dialled,
             reached=any(port in ports for port in seen.open_ports),
@@ -225,10 +227,10 @@ def _transport(address: str) -> str:
     return address.rpartition("/p2p/")[0] or address
 
 
-def _last_words(trainer: TrainerView) -> str:
-    """Say how the last trainer that failed ended, and when there is another; empty for none."""
+def _trainer_error(trainer: TrainerView) -> str:
+    """Describe the last failure of the trainer and its next start; empty if there was none."""
     if not trainer.last_exit:
         return ""
     wait = trainer.next_start_s
     when = "" if wait is None else f"; next start in {wait:.0f} s"
-    return f"{ending(trainer.last_exit)}: {trainer.last_error or 'it said nothing'}{when}"
+    return f"{ending(trainer.last_exit)}: {trainer.last_error or 'no output'}{when}"

@@ -1,9 +1,9 @@
-"""The node's Unix socket: the trainer and debug CLIs talk to it, one request at a time each.
+"""The node's Unix socket for the trainer and debug CLIs, each with one request at a time.
 
-    accept ─▶ same user? ─▶ hello ─▶ request ─▶ service ─▶ reply ─▶ … ─▶ end: leases go back
+    accept ─▶ same user? ─▶ hello ─▶ request ─▶ service ─▶ reply ─▶ … ─▶ end: leases are released
 
 Owner only (directory and socket modes, and the peer's credentials are checked). A connection
-that breaks the contract is closed; nothing it sends can harm the node or another connection.
+that breaks the protocol is closed; nothing it sends can harm the node or another connection.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _MAX_SOCKET_PATH = 100
 
 
 class SocketPathError(Exception):
-    """The socket cannot be made at this path; the text says what to do."""
+    """No socket can be created at this path; the text says what to do."""
 
 
 def check_socket_path(path: Path) -> None:
-    """Raise SocketPathError where the system cannot have a socket at `path`."""
+    """Raise SocketPathError if `path` is too long for a socket."""
     if len(os.fsencode(path)) > _MAX_SOCKET_PATH:
         raise SocketPathError(f"{path} is too long for a socket; choose a shorter --data-dir")
 
@@ -68,11 +68,11 @@ class IpcServer:
                 while True:
                     try:
                         stream, _ = await listener.accept()
-                    except OSError as error:  # out of file descriptors: wait, do not die
-                        log.warning("socket does not accept: %s", error)
+                    except OSError as error:  # out of file descriptors: wait for one
+                        log.warning("the socket accepts no connection: %s", error)
                         await trio.sleep(RETRY_S)
                         continue
-                    if not _same_user(stream) or not self._has_place():
+                    if not _same_user(stream) or not self._make_slot():
                         stream.close()
                         continue
                     self._next_connection += 1
@@ -85,14 +85,14 @@ class IpcServer:
             with contextlib.suppress(OSError):
                 self._path.unlink()
 
-    def _has_place(self) -> bool:
-        """Make room for one more if need be: who says nothing must not keep out who would."""
+    def _make_slot(self) -> bool:
+        """Return whether a slot is free; if need be, close a silent or an idle connection."""
         if len(self._open) < MAX_CONNECTIONS:
             return True
         silent = (one for one in self._open if one.role is None)
-        idle = (one for one in self._open if one.may_go(trio.current_time() - MINUTE_S))
+        idle = (one for one in self._open if one.is_idle_since(trio.current_time() - MINUTE_S))
         for connection in (*silent, *idle):
-            log.debug("%s makes room for another", connection.holder)
+            log.debug("%s is closed to free a slot", connection.holder)
             connection.scope.cancel()
             self._open.remove(connection)
             return True
@@ -100,19 +100,19 @@ class IpcServer:
 
     def _bind(self) -> trio.socket.SocketType:
         check_socket_path(self._path)
-        # The data directory's lock is held: a socket file here is a dead node's.
+        # The data directory's lock is held: a socket file here is that of a node that crashed.
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
         listener = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # The plain call, as trio's awaits. Nobody can connect before it listens; a mask for new
-        # files would hold for the other threads, too.
+        # The plain call, as trio's awaits. No client can connect before `listen`. A umask would
+        # apply to the other threads, too.
         listener._sock.bind(str(self._path))  # type: ignore[attr-defined]
         self._path.chmod(0o600)
         listener.listen(MAX_CONNECTIONS)
         return listener
 
-    def _in_turn(self, number: int, role: m.Role) -> bool:
-        """Return whether no later connection is the trainer's: hellos may be read out of order."""
+    def _is_current(self, number: int, role: m.Role) -> bool:
+        """Return False for a trainer if a later connection is one: hellos may be out of order."""
         if role is not m.Role.TRAINER:
             return True
         if number < self._newest_trainer:
@@ -123,11 +123,11 @@ class IpcServer:
     async def _serve(self, connection: _ClientConnection, number: int) -> None:
         try:
             with connection.scope:
-                await connection.serve(self._service, partial(self._in_turn, number))
+                await connection.serve(self._service, partial(self._is_current, number))
         except (WireError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
             log.debug("%s ended: %s", connection.holder, error)
         except trio.TooSlowError:
-            log.warning("%s does not read its answers; closed", connection.holder)
+            log.warning("%s does not read its replies: closed", connection.holder)
         except Exception:  # one connection must not take the node down with it
             log.exception("%s failed", connection.holder)
         finally:
@@ -145,15 +145,15 @@ class _ClientConnection:
         self._decoder = FrameDecoder()
         self._frames: list[bytes] = []
         self._waiting_since: float | None = trio.current_time()
-        """Time when it began to wait for a request; None while one is answered."""
+        """Time since which it has waited for a request; None while one is answered."""
         self.holder = holder
         self.role: m.Role | None = None
-        """Role by its hello; None before that."""
+        """Role from its hello; None before that."""
         self.scope = trio.CancelScope()
-        """Cancelled where it has to go for another."""
+        """Cancelled to free its slot for another connection."""
 
-    def may_go(self, before: float) -> bool:
-        """Return whether it has asked nothing since then, and is no trainer."""
+    def is_idle_since(self, before: float) -> bool:
+        """Return whether it has sent no request since `before`, and is not a trainer's."""
         since = self._waiting_since
         return self.role is not m.Role.TRAINER and since is not None and since < before
 
@@ -161,7 +161,7 @@ class _ClientConnection:
         """Close the socket at once."""
         self._stream.socket.close()
 
-    async def serve(self, service: InspectorService, in_turn: Callable[[m.Role], bool]) -> None:
+    async def serve(self, service: InspectorService, is_current: Callable[[m.Role], bool]) -> None:
         """Answer requests in order until the other side closes."""
         with trio.fail_after(SHORT_DEADLINE_S):
             first = await self._receive()
@@ -177,7 +177,7 @@ class _ClientConnection:
             return
         self.role = first.body.role
         greeting: m.Body = m.Failure(reason="a later connection is the trainer's")
-        if in_turn(self.role):
+        if is_current(self.role):
             greeting = await service.hello(self.holder, first.body)
         await self._send(m.IpcFrame(request_id=first.request_id, body=greeting))
         if isinstance(greeting, m.Failure):
@@ -207,7 +207,7 @@ class _ClientConnection:
 
 def _same_user(sock: trio.socket.SocketType) -> bool:
     if not hasattr(socket, "SO_PEERCRED"):
-        return True  # the socket's mode and directory are what protects it there
+        return True  # there, only the modes of the socket and its directory protect it
     size = struct.calcsize("3i")
     credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     _, uid, _ = struct.unpack("3i", credentials)

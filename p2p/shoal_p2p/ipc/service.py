@@ -28,14 +28,14 @@ from shoal_wire.types import PeerId
 log = logging.getLogger(__name__)
 
 _MAX_LEASE_SECONDS = 24 * HOUR_S
-"""Longest lease; one that a trainer holds at its hello is as long."""
+"""Longest lease; those that a trainer names in its hello get this length."""
 _STRATEGIES = ("", "uniform_publishers")
-"""Names of the one way in which groups are drawn."""
+"""Names of the only sampling strategy."""
 _MAX_SAMPLE_BYTES = MAX_IPC_FRAME_BYTES // 2
 
 
 class TrainerLink:
-    """The trainer on the node's socket: its connection, its state, and what it says it learnt."""
+    """The trainer on the node's socket: its connection, its status, and the outcomes it reports."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class TrainerLink:
         learning: TrainingStats,
         wall_ms: Callable[[], int],
     ) -> None:
-        """Wait for a trainer."""
+        """No trainer is connected at first."""
         self.recent = recent
         self.learning = learning
         self._wall_ms = wall_ms
@@ -57,23 +57,23 @@ class TrainerLink:
         """True while a trainer is on the socket."""
         return self.holder is not None
 
-    def took(self, holder: str, pid: int) -> None:
-        """Note that a trainer of process `pid` speaks on the connection `holder` from now on."""
+    def on_connect(self, holder: str, pid: int) -> None:
+        """Record that the trainer of process `pid` now uses the connection `holder`."""
         self.holder, self.pid = holder, pid
 
-    def left(self) -> None:
-        """Note that its connection has ended."""
+    def on_disconnect(self) -> None:
+        """Record that its connection has ended."""
         self.holder = self.pid = None
 
-    def learnt(self, body: m.Report) -> None:
-        """Note what became of the groups of a round."""
+    def record_outcomes(self, body: m.Report) -> None:
+        """Record the outcomes of a round's groups."""
         self.learning.take(body.round, body.outcomes, now_ms=self._wall_ms())
         for one in body.outcomes:
             self.recent.outcome(one.group_id, one.skip_reason)
 
 
 class Service(InspectorService):
-    """Answers requests; see `shoal_ipc.messages` for what each promises."""
+    """Answers requests; `shoal_ipc.messages` documents each of them."""
 
     def __init__(
         self,
@@ -94,19 +94,19 @@ class Service(InspectorService):
         self._link = link
 
     async def hello(self, holder: str, hello: m.Hello) -> m.HelloReply | m.Failure:
-        """Greet; a trainer's statement of its leases is taken over before the answer."""
+        """Answer a hello; a trainer's list of its leases is applied first."""
         if hello.role is m.Role.TRAINER:
             if self._link.holder is not None:
-                # A trainer that reconnects before the old connection's end was noticed.
+                # A trainer may reconnect before the end of its old connection is noticed.
                 self._pool.buffer.release_holder(self._link.holder)
-            self._link.took(holder, hello.pid)
+            self._link.on_connect(holder, hello.pid)
             try:
                 await self._pool.settle(holder, hello.consumed_ids, ())
             except StoreError as error:
-                return _not_now(error)
+                return _storage_failure(error)
             if self._link.holder != holder:
-                # It said hello again on another connection: these leases would end with this one.
-                return m.Failure(reason="another trainer has taken this one's place")
+                # It has connected again meanwhile: leases of this connection would end with it.
+                return m.Failure(reason="another trainer has replaced this one")
             self._pool.buffer.hold(hello.held_ids, holder, trio.current_time(), _MAX_LEASE_SECONDS)
         return await super().hello(holder, hello)
 
@@ -117,23 +117,25 @@ class Service(InspectorService):
         if role is m.Role.PUBLISHER and isinstance(body, m.Publish):
             return await self._guarded(self._publish(body, None))
         if role is not m.Role.TRAINER:
-            return m.Failure(reason=f"an {role.value} may not ask for {type(body).__name__}")
+            return m.Failure(
+                reason=f"a connection with role {role.value} may not send {type(body).__name__}"
+            )
         if holder != self._link.holder:
-            return m.Failure(reason="another trainer has taken this one's place")
+            return m.Failure(reason="another trainer has replaced this one")
         return await self._guarded(self._handle_trainer(holder, body))
 
     async def _guarded(self, answer: Awaitable[m.Body]) -> m.Body:
-        """A disk that is full now may have room later."""
+        """Turn a storage error into a failure that may be retried: a full disk may get space."""
         try:
             return await answer
         except StoreError as error:
-            return _not_now(error)
+            return _storage_failure(error)
 
     async def goodbye(self, holder: str, role: m.Role) -> None:
-        """The connection has ended: its leases go back."""
+        """Release the leases of a connection that has ended."""
         self._pool.buffer.release_holder(holder)
         if self._link.holder == holder:
-            self._link.left()
+            self._link.on_disconnect()
             log.debug("the trainer has disconnected")
 
     async def _handle_trainer(self, holder: str, body: m.Body) -> m.Body:
@@ -150,7 +152,7 @@ class Service(InspectorService):
                     self._link.recent.verified(report.group_id, report.rewards)
                     self._pool.verified(report.group_id, report.rewards)
                 if body.round:
-                    self._link.learnt(body)
+                    self._link.record_outcomes(body)
                 return m.Ok(count=len(body.groups))
             case m.TrainerStatus():
                 return self._take_status(body)
@@ -166,7 +168,7 @@ class Service(InspectorService):
         for group in body.groups:
             if is_reserved(group.task):
                 return m.Failure(
-                    reason=f"seed {group.task.seed} is kept for evaluation: peers would reject it"
+                    reason=f"seed {group.task.seed} is reserved for evaluation: peers reject it"
                 )
             if not rules.min_completions <= len(group.completions) <= rules.max_completions:
                 return m.Failure(reason=f"{len(group.completions)} completions in a group")
@@ -188,7 +190,7 @@ class Service(InspectorService):
         if body.strategy not in _STRATEGIES:
             return m.Failure(reason=f"unknown strategy {body.strategy!r}")
         if body.exclude_ids:
-            return m.Failure(reason="a sample cannot leave out groups by id")
+            return m.Failure(reason="a sample cannot exclude groups by id")
         entries = self._pool.lease(
             holder,
             min(body.num_external, MANY),
@@ -199,18 +201,18 @@ class Service(InspectorService):
             self._link.learning.origins.note(entry)
         return m.SampleReply(
             groups=tuple(_sampled(entry) for entry in entries),
-            # Own groups are not drawn from here: of `num_local` there are never any.
+            # Local groups are never sampled here: `num_local` is ignored.
             ready_local=0,
             ready_external=self._pool.buffer.ready(),
         )
 
     def _within_a_frame(self, holder: str, entries: list[BufferEntry]) -> list[BufferEntry]:
-        """Give back what would not fit into one answer; the trainer asks again for more."""
+        """Release entries that do not fit into one reply; the trainer samples again for more."""
         size = 0
         for index, entry in enumerate(entries):
             size += entry.num_bytes
             if index and size > _MAX_SAMPLE_BYTES:
-                rest = [left.group.group_id for left in entries[index:]]
+                rest = [other.group.group_id for other in entries[index:]]
                 self._pool.buffer.release(rest, holder)
                 return entries[:index]
         return entries
@@ -231,7 +233,7 @@ class Service(InspectorService):
         return m.Ok(count=1)
 
 
-def _not_now(error: StoreError) -> m.Failure:
+def _storage_failure(error: StoreError) -> m.Failure:
     full = error.fault is StoreFault.FULL
     return m.Failure(reason=f"{m.NO_ROOM}: {error}" if full else str(error), retryable=True)
 
@@ -242,6 +244,6 @@ def _sampled(entry: BufferEntry) -> m.SampledGroup:
     )
 
 
-def _lease_seconds(asked: float) -> float:
-    # Written so that NaN, which compares false with everything, gives the least.
-    return min(asked, _MAX_LEASE_SECONDS) if asked >= 1.0 else 1.0
+def _lease_seconds(requested: float) -> float:
+    # Written so that NaN, which compares false with everything, gives the minimum.
+    return min(requested, _MAX_LEASE_SECONDS) if requested >= 1.0 else 1.0

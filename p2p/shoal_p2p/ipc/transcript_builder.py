@@ -1,9 +1,9 @@
-"""Completions of several turns as dialogues, with what the environment answered.
+"""Completions of several turns as transcripts, with the environment's messages.
 
     text of a completion ─▶ messages ─▶ worker.play, once, within bounds ─▶ turns of both sides
 
-No environment's words are on the wire. They are made again only when somebody looks, by this node's
-own task worker; where it is busy, or a bound is reached, the policy's messages stand alone.
+The environment's messages are not on the wire. This node's task worker replays them on request. If
+it is busy, or a limit is reached, only the policy's messages are shown.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from shoal_tasks.wire_tasks import coordinates_of
 from shoal_wire.types import RolloutGroup
 
 MAX_OBSERVED_CHARS: Final = 1 << 20
-"""Most characters of environments in one answer; games beyond it show the policy's side alone."""
+"""Most characters from environments in one reply; games beyond it show only the policy's turns."""
 WORKER_S: Final = 2.0
-"""Longest wait for the task worker, in seconds: who asks for a view does not wait much longer."""
+"""Longest wait for the task worker, in seconds: a reader of a view does not wait much longer."""
 
 
 class TranscriptBuilder:
-    """Turns completions of environments into rows of both sides."""
+    """Turns completions of games into rows of the policy's and the environment's turns."""
 
     def __init__(self, worker: Worker, families: Sequence[FamilySpec]) -> None:
         """`families` are those that `worker` knows."""
@@ -40,14 +40,16 @@ class TranscriptBuilder:
         self._games = frozenset(spec.name for spec in families if spec.is_environment)
 
     async def of(self, groups: Sequence[RolloutGroup]) -> list[list[tuple[TurnRow, ...] | None]]:
-        """Return each completion's turns, group by group; None where it is no game."""
+        """Return each completion's turns, group by group; None for one that is not a game."""
         requests = [self._requests(group) for group in groups]
-        heard = iter(await self._replayed(list(chain.from_iterable(requests))))
+        replies = iter(await self._replayed(list(chain.from_iterable(requests))))
         found: list[list[tuple[TurnRow, ...] | None]] = []
-        for group, asked in zip(groups, requests, strict=True):
-            said = [split_bounded(completion.text) for completion in group.completions]
+        for group, group_requests in zip(groups, requests, strict=True):
+            texts = [split_bounded(completion.text) for completion in group.completions]
             found.append(
-                [_rows(messages, next(heard)) for messages in said] if asked else [None] * len(said)
+                [_rows(messages, next(replies)) for messages in texts]
+                if group_requests
+                else [None] * len(texts)
             )
         return found
 
@@ -61,42 +63,42 @@ class TranscriptBuilder:
             for completion in group.completions
         ]
 
-    async def _replayed(self, asked: Sequence[PlayRequest]) -> list[tuple[str, ...]]:
-        """Return the environments' answers to each game, as far as the bounds allow."""
-        nothing: list[tuple[str, ...]] = [()] * len(asked)
-        if not asked:
+    async def _replayed(self, requests: Sequence[PlayRequest]) -> list[tuple[str, ...]]:
+        """Return the environment's messages in each game, within the limits."""
+        nothing: list[tuple[str, ...]] = [()] * len(requests)
+        if not requests:
             return nothing
-        # The latest groups stand last, and are looked at first. A shipped game takes a millisecond.
-        first = max(0, len(asked) - FEW)
+        # The latest groups are last and matter most. A shipped game takes a millisecond.
+        first = max(0, len(requests) - FEW)
         with trio.move_on_after(WORKER_S):
             try:
-                plays = await self._worker.play(asked[first:])
+                plays = await self._worker.play(requests[first:])
             except TaskError:
                 return nothing
-            found, room = nothing, MAX_OBSERVED_CHARS
-            for place in reversed(range(len(plays))):
-                room -= sum(map(len, plays[place].observations))
-                if room < 0:
+            found, budget = nothing, MAX_OBSERVED_CHARS
+            for i in reversed(range(len(plays))):
+                budget -= sum(map(len, plays[i].observations))
+                if budget < 0:
                     break
-                found[first + place] = plays[place].observations
+                found[first + i] = plays[i].observations
             return found
         return nothing
 
 
 def split_bounded(text: str) -> list[str]:
-    """Return a completion's messages; what a stranger sends beyond the most is one more."""
+    """Return a completion's messages; text beyond `MAX_TURNS` of them is one more."""
     return text.split(SEPARATOR, MAX_TURNS)
 
 
 def _playable(text: str) -> tuple[str, ...]:
-    """Return the messages that are known whole: a cut one would be answered otherwise."""
+    """Return the complete messages: the environment would answer a truncated one differently."""
     messages = split_bounded(text)
     return tuple(messages[:-1] if text.endswith(TRUNCATION_MARK) else messages)
 
 
-def _rows(messages: Sequence[str], heard: Sequence[str]) -> tuple[TurnRow, ...]:
+def _rows(messages: Sequence[str], replies: Sequence[str]) -> tuple[TurnRow, ...]:
     rows: list[TurnRow] = []
-    for message, answer in zip_longest(messages, heard):
+    for message, answer in zip_longest(messages, replies):
         rows.append(TurnRow(role="policy", text=message))
         if answer is not None:
             rows.append(TurnRow(role="environment", text=answer))

@@ -37,7 +37,7 @@ class CoreViews:
     def __init__(
         self, member: SwarmNode, *, beyond: Callable[[], Mapping[str, Any]] = dict
     ) -> None:
-        """`beyond` is what the status has of this sort of peer, its `role` say."""
+        """`beyond` returns status fields of this kind of peer, such as its `role`."""
         self._member = member
         self._beyond = beyond
         self._cost = CostMeter(
@@ -49,14 +49,14 @@ class CoreViews:
         return {**views_of(self), **views_of(NetViews(self._member, self.status))}
 
     def known_peers(self) -> set[PeerId]:
-        """Return everybody whom a view may name."""
+        """Return every peer that a view may show."""
         member = self._member
-        held = member.guard.reputation.rows(trio.current_time())
+        rated = member.guard.reputation.rows(trio.current_time())
         subscribed = (peer for t in member.gossip.topics() for peer in member.gossip.topic_peers(t))
         return {
             *member.host.connected_peers(),
             *(PeerId(target.peer_id) for target in member.discovery.snapshot()),
-            *(PeerId(row.peer_id) for row in held),
+            *(PeerId(row.peer_id) for row in rated),
             *subscribed,
         }
 
@@ -99,7 +99,7 @@ class CoreViews:
         )
 
     def _pids(self) -> dict[str, int | None]:
-        """The processes that it costs, by what each is called."""
+        """This peer's process ids by name."""
         worker = getattr(self._member.worker.report, "pid", None)
         return {"node": os.getpid(), "worker": worker}
 
@@ -128,7 +128,7 @@ class CoreViews:
         )
 
     async def scores(self, options: Mapping[str, Any]) -> Scores:
-        """The standing of each peer, the worst first. Option: `peer`, an id or its end, for one."""
+        """The reputation of each peer, worst first. Option: `peer`, an id or its end, for one."""
         member, now = self._member, trio.current_time()
         reputation, wanted = member.guard.reputation, options.get("peer")
         if wanted is None:
@@ -138,14 +138,14 @@ class CoreViews:
         return Scores(
             scores=tuple(
                 replace(row, connected=member.host.is_connected(PeerId(row.peer_id)))
-                for row in rows[:REMEMBERED]  # the worst, which are what one looks for
+                for row in rows[:REMEMBERED]  # the worst are what users look for
             ),
             refused=member.host.refused_connections(),
             evicted=member.guard.conn_manager.num_disconnected,
         )
 
     async def refusals(self, _options: Mapping[str, Any]) -> Refusals:
-        """Messages that were refused: counts by reason, and the latest, each in words."""
+        """Messages that were refused: counts by reason, and the latest in words."""
         guard = self._member.guard
         return Refusals(
             at_ms=self._member.peer.parts.wall_ms(),

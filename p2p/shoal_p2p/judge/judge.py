@@ -163,7 +163,7 @@ class Judge:
         return _challenge(challenge, now)
 
     async def _draw(self) -> tuple[TaskCoordinates, str]:
-        """Draw a task whose question can be told. Raises TaskError: none was found."""
+        """Sample a task whose question can be sent. Raises TaskError: none was found."""
         for _ in range(_DRAWS):
             task, question = await self._worker.draw_for_judge(self._rng)
             if 0 < len(question.encode()) <= MAX_QUESTION_BYTES:

@@ -84,21 +84,21 @@ async def reserve(stream: INetStream, relay: PeerId) -> ReservationReply:
         await reset_stream(stream)
     if answer.status != pb.Status.OK:
         raise RelayRefusedError(status_name(answer.status))
-    said = answer.reservation
+    reservation = answer.reservation
     return ReservationReply(
-        seconds=said.expire - time.time(),
-        addresses=tuple(_addresses_of(relay, said.addrs[:MAX_ADDRS_PER_PEER])),
+        seconds=reservation.expire - time.time(),
+        addresses=tuple(_addresses_of(relay, reservation.addrs[:MAX_ADDRS_PER_PEER])),
     )
 
 
-def _addresses_of(relay: PeerId, told: Iterable[bytes]) -> Iterator[str]:
-    for text in decode_addresses(told):
+def _addresses_of(relay: PeerId, encoded: Iterable[bytes]) -> Iterator[str]:
+    for text in decode_addresses(encoded):
         try:
-            said = parse_peer_address(text)
+            address = parse_peer_address(text)
         except ValueError:
             continue
-        if said.peer_id == relay and not is_circuit(said.transport):
-            yield said.transport
+        if address.peer_id == relay and not is_circuit(address.transport):
+            yield address.transport
 
 
 async def accept_circuit(stream: INetStream, *, is_reserved: bool) -> bool:
@@ -195,8 +195,8 @@ class CircuitTransport(ITransport):
             raise OpenConnectionError(f"invalid reply from the relay: {error!r}") from None
         if answer.status != pb.Status.OK:
             await reset_stream(stream)
-            said = status_name(answer.status)
-            raise OpenConnectionError(f"the relay refused the circuit: {said}")
+            status = status_name(answer.status)
+            raise OpenConnectionError(f"the relay refused the circuit: {status}")
         circuit = CircuitStream(stream, f"{relay}{CIRCUIT}")
         self._relays.start_soon(circuit.watch)
         return RawConnection(self._wrap(circuit), True)

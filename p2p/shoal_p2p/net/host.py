@@ -175,8 +175,8 @@ class Libp2pHost(Host):
             await self._host.close()
 
     def listen_addrs(self) -> tuple[str, ...]:
-        told = self.announced.to_announce(map(str, self._host.get_transport_addrs()))
-        return tuple(f"{address}/p2p/{self.peer_id}" for address in told)
+        announced = self.announced.to_announce(map(str, self._host.get_transport_addrs()))
+        return tuple(f"{address}/p2p/{self.peer_id}" for address in announced)
 
     def interface_addrs(self) -> tuple[str, ...]:
         own = interface_addresses(map(str, self._host.get_transport_addrs()))

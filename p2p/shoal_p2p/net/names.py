@@ -46,6 +46,6 @@ async def resolve(transport: str, peer_id: PeerId) -> tuple[str, ...]:
 async def _resolve_dnsaddr(host: str, peer_id: PeerId) -> tuple[str, ...]:
     """Return the addresses of a peer in a name's dnsaddr records."""
     records = await DNSResolver().resolve(Multiaddr(f"/dnsaddr/{host}"))
-    told = (str(one) for one in islice(records or (), 4 * MAX_ADDRS_PER_PEER))
+    texts = (str(one) for one in islice(records or (), 4 * MAX_ADDRS_PER_PEER))
     ending = f"/p2p/{peer_id}"
-    return dialable(text.removesuffix(ending) for text in told if text.endswith(ending))
+    return dialable(text.removesuffix(ending) for text in texts if text.endswith(ending))

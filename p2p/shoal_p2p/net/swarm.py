@@ -321,8 +321,8 @@ class QuietHost(BasicHost):
 
     def get_addrs(self) -> list[Multiaddr]:
         """Return the full addresses to announce."""
-        told = self._announced.to_announce(map(str, self.get_transport_addrs()))
-        return [Multiaddr(f"{address}/p2p/{self.get_id()}") for address in told]
+        announced = self._announced.to_announce(map(str, self.get_transport_addrs()))
+        return [Multiaddr(f"{address}/p2p/{self.get_id()}") for address in announced]
 
     def get_network(self) -> GuardedSwarm:
         """Return the swarm."""

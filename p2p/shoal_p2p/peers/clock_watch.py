@@ -36,8 +36,8 @@ class ClockWatch:
         """Run until cancelled."""
         await trio.sleep(LOOK_S)  # the first peers are connected by then
         while True:
-            asked = witnesses(self._host.connections(), self._rng)
-            answers = await ask_each(self._host, asked, wall_ms=self._wall_ms)
+            peers = witnesses(self._host.connections(), self._rng)
+            answers = await ask_each(self._host, peers, wall_ms=self._wall_ms)
             skew = skew_of([seen.clock_ahead_ms for seen in answers])
             if skew is not None:
                 self._say(skew)
@@ -46,8 +46,8 @@ class ClockWatch:
     def _say(self, skew: Skew) -> None:
         if skew.is_wrong:
             log.warning(
-                "this machine's clock is %s: %s. Batches that are far off in time are refused",
-                skew.says(),
+                "this machine's clock is %s: %s. Peers refuse batches whose time is far off",
+                skew.message(),
                 skew.advice(),
             )
         elif self._was_wrong:

@@ -247,7 +247,7 @@ class Discovery:
 
     def _note_failure(self, target: DialTarget, errors: list[DialError]) -> None:
         denied = next((error for error in errors if error.denial), None)
-        told = denied or (errors[0] if errors else "the connection was lost at once")
+        cause = denied or (errors[0] if errors else "the connection was lost at once")
         self._book.note_failed(target.peer_id)
         if target.kind is TargetKind.BOOTSTRAP:
             closed_early = any(error.is_closed_early for error in errors)
@@ -255,7 +255,7 @@ class Discovery:
                 DisconnectReason.FULL if closed_early else DisconnectReason.LOST
             )
         now = trio.current_time()
-        self._targets.note_failure(target, str(told), now=now, is_alone=self.is_alone)
+        self._targets.note_failure(target, str(cause), now=now, is_alone=self.is_alone)
         if target.kind is TargetKind.BOOTSTRAP and denied is not None and denied.denial is not None:
             address = f"{target.addresses[0]}/p2p/{target.peer_id}"
             line = self._denial_log.look(target.peer_id, address, denied.denial)
@@ -328,7 +328,7 @@ class Discovery:
         settings = self._settings
         while True:
             await trio.sleep(settings.next_visit_s * self._rng.uniform(0.5, 1.5))
-            target = self._targets.never_met(now=trio.current_time())
+            target = self._targets.never_connected(now=trio.current_time())
             if target is None or self.num_missing > 0:
                 continue
             target.state = TargetState.DIALING
@@ -368,15 +368,15 @@ class Discovery:
         """Record the announced addresses of connected peers for redialling."""
         for peer_id in self._host.connected_peers():
             self._prove_bootstrap(peer_id)
-            said = self._host.peer_addresses(peer_id)
+            announced = self._host.peer_addresses(peer_id)
             if (
-                not said
-                or self._announced_addresses.get(peer_id) == said
+                not announced
+                or self._announced_addresses.get(peer_id) == announced
                 or not self._prefers.counts(peer_id)
             ):
                 continue
-            self._announced_addresses[peer_id] = said
-            peer = PeerAddresses(peer_id=peer_id, addresses=said)
+            self._announced_addresses[peer_id] = announced
+            peer = PeerAddresses(peer_id=peer_id, addresses=announced)
             self.add_peer(peer, TargetKind.INBOUND, self._address_policy.speaker(peer_id))
             target = self._targets.get(peer_id)
             if target is not None and target.kind is not TargetKind.BOOTSTRAP:

@@ -87,9 +87,11 @@ class HolePunch:
         public = [
             address for address in own if private_network_of(host_and_port(address)[0]) is None
         ]
-        told = (*self._host.announced.configured, *self._host.announced.forwarded, *public)
+        own_external = (*self._host.announced.configured, *self._host.announced.forwarded, *public)
         return tuple(
-            dict.fromkeys((*told, *punch_candidates(self._observed_addresses(), tcp_ports(own))))
+            dict.fromkeys(
+                (*own_external, *punch_candidates(self._observed_addresses(), tcp_ports(own)))
+            )
         )
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -144,9 +146,9 @@ class HolePunch:
                 self._rests_until[peer_id] = trio.current_time() + LOOK_S
             return
         self._ended[peer_id] = False
-        hint = ", this node's router shows each another port" * self.is_symmetric_nat
-        said = "%s stays behind its relay: not reached directly in %d tries%s; next in %.0f min"
-        logger.info(said, peer_id, TRIES, hint, AGAIN_S / 60)
+        hint = ", this node's router shows each peer another port" * self.is_symmetric_nat
+        message = "%s stays behind its relay: not reached directly in %d tries%s; next in %.0f min"
+        logger.info(message, peer_id, TRIES, hint, AGAIN_S / 60)
 
     async def _try(self, peer_id: PeerId, number: int) -> bool:
         try:
@@ -197,12 +199,14 @@ class HolePunch:
     ) -> None:
         """Dial all allowed addresses until a direct connection exists or the time is over."""
         speaker = self._address_policy.speaker(peer_id)
-        told = [a for a in addresses if not is_circuit(a) and speaker.is_allowed(a)][:MAX_ADDRESSES]
-        if not told:
+        allowed = [a for a in addresses if not is_circuit(a) and speaker.is_allowed(a)][
+            :MAX_ADDRESSES
+        ]
+        if not allowed:
             return
         with trio.move_on_after(SHORT_DEADLINE_S):
             async with trio.open_nursery() as nursery:
-                for address in told:
+                for address in allowed:
                     nursery.start_soon(
                         partial(self._punch, address, peer_id, speaker.source, as_client=as_client)
                     )
@@ -218,7 +222,7 @@ class HolePunch:
                 await self._host.punch_dial(address, peer_id, as_client=as_client)
                 return
             except PunchFailedError as error:
-                logger.debug("knocked at %s of %s: %s", address, peer_id, error)
+                logger.debug("punch dial to %s of %s: %s", address, peer_id, error)
             if pause_s is not None:
                 await trio.sleep(pause_s)
 

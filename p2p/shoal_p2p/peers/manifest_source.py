@@ -1,11 +1,11 @@
 """Finds the manifest of the swarm that this peer belongs to.
 
-one kept earlier                  ─▶ that one: a bootstrap of another swarm moves nobody
-none, a bootstrap answers in time ─▶ its manifest (kept for the next start)
-none, and nobody answers          ─▶ one made from the settings, until a bootstrap answers
+one saved earlier                    ─▶ that one: a bootstrap of another swarm does not change it
+none, a bootstrap answers in time    ─▶ its manifest (saved for the next start)
+none, and no bootstrap answers       ─▶ one made from the settings, until a bootstrap answers
 
-So a swarm is pinned on first use; `--new-run` takes what a bootstrap says now. Where the settings
-name a swarm, only that one is taken from any of them, and it is waited for.
+So a swarm is pinned on first use; with `--new-run`, the manifest of a bootstrap replaces it. If the
+settings name a swarm, only its manifest is accepted, from any of these, and it is waited for.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from shoal_wire.types import PeerId
 log = logging.getLogger(__name__)
 
 Bring = Callable[[Manifest], Awaitable[None]]
-"""Fetches the files of a swarm's tasks that are missing here, as far as the user accepts them."""
+"""Fetches the missing files of a swarm's tasks that the user accepts."""
 
 
 async def nothing(_manifest: Manifest) -> None:
@@ -50,7 +50,7 @@ class FoundManifest:
 
     manifest: Manifest
     confirmed: bool
-    """A bootstrap stated it just now."""
+    """True if a bootstrap sent it at this start."""
 
 
 def manifest_of_settings(settings: Settings, *, me: PeerId | None = None) -> Manifest:
@@ -71,7 +71,7 @@ def manifest_of_settings(settings: Settings, *, me: PeerId | None = None) -> Man
 
 
 class ManifestSource:
-    """Asks bootstraps, remembers, falls back."""
+    """Fetches the manifest from bootstraps, saves it, and falls back to the settings."""
 
     def __init__(
         self,
@@ -84,10 +84,10 @@ class ManifestSource:
         try_out: TryOut = anything,
         bring: Bring = nothing,
     ) -> None:
-        """A start that knows no manifest waits for a bootstrap for `wait_s` seconds at most.
+        """A start without a saved manifest waits for a bootstrap for at most `wait_s` seconds.
 
-        `bring` fetches the task files that are missing, and then `try_out` is asked, before a
-        bootstrap's families are kept.
+        Before a bootstrap's manifest is saved, `bring` fetches missing task files and `try_out`
+        checks its families.
         """
         self._host = host
         self._data_dir = data_dir
@@ -103,11 +103,11 @@ class ManifestSource:
         self._wanted = settings.swarm_id
         saved = self._memory.manifest
         self._pinned = None if settings.new_run or not self._bootstraps else saved
-        """The manifest of the folder's last run, from which no bootstrap moves this peer."""
+        """The manifest of the folder's last run, which no bootstrap replaces."""
         if self._pinned is not None and self._wanted == "none":
             self._wanted = self._pinned.digest.hex()
         self._other_swarms: dict[PeerId, str] = {}
-        """The bootstraps that are of another swarm than the one wanted, and of which."""
+        """The swarms of the bootstraps that are not in the wanted one."""
 
     @property
     def bootstraps(self) -> tuple[PeerId, ...]:
@@ -115,10 +115,10 @@ class ManifestSource:
         return self._bootstraps
 
     def local(self) -> Manifest | None:
-        """Return the manifest known before anybody was asked; None if a bootstrap has to say.
+        """Return the manifest known without a bootstrap; None if a bootstrap has to send one.
 
         Raises:
-            ManifestError: the settings make none.
+            ManifestError: no manifest can be made from the settings.
         """
         saved = self._saved()
         if saved is None and not self._bootstraps:
@@ -132,49 +132,50 @@ class ManifestSource:
         return saved
 
     async def find(self) -> FoundManifest:
-        """Return the manifest to start with; takes little longer than the wait, if it waits at all,
-        and than it takes to try out a swarm's families. A swarm that the settings name, and cannot
-        make, is waited for without end.
+        """Return the manifest to start with.
+
+        It takes little longer than the wait for a bootstrap and the trial of a swarm's families.
+        If the settings name a swarm that they do not start themselves, it waits without end.
 
         Raises:
             ManifestError: the bootstrap's swarm needs something this version does not know, or no
-                bootstrap is of the swarm that the settings name.
+                bootstrap is in the swarm that the settings name.
         """
         saved = self._saved()
-        if self._bootstraps and (asked := await self._ask_in_time(saved)) is not None:
-            return FoundManifest(manifest=await self._adopt(asked), confirmed=True)
+        if self._bootstraps and (fetched := await self._fetch_in_time(saved)) is not None:
+            return FoundManifest(manifest=await self._adopt(fetched), confirmed=True)
         if saved is not None:
             self._save(saved, is_founded=self._memory.is_founded)
             return FoundManifest(manifest=saved, confirmed=False)
         own = manifest_of_settings(self._settings, me=self._host.peer_id)
         if self._is_wanted(own):
-            if self._bootstraps:  # which of them is not known yet: nothing is pinned
-                log.warning("no bootstrap answers yet; going on, and trying again for ever")
+            if self._bootstraps:  # their swarm is not known yet: do not pin
+                log.warning("no bootstrap answers yet; training alone and trying again")
             else:
                 self._save(own, is_founded=True)
             return FoundManifest(manifest=own, confirmed=False)
         who = " or ".join(self._settings.bootstrap)
-        log.warning("nobody of swarm %s answers yet: waiting for %s", self._wanted[:12], who)
-        return FoundManifest(manifest=await self._adopt(await self._ask()), confirmed=True)
+        log.warning("no peer of swarm %s answers yet: waiting for %s", self._wanted[:12], who)
+        return FoundManifest(manifest=await self._adopt(await self._fetch()), confirmed=True)
 
-    async def _ask_in_time(self, saved: Manifest | None) -> Manifest | None:
+    async def _fetch_in_time(self, saved: Manifest | None) -> Manifest | None:
         wait_s = self._wait_s if saved is None else min(self._wait_s, AT_ONCE_S)
         with trio.move_on_after(wait_s):
             try:
-                return await self._ask()
+                return await self._fetch()
             except ManifestError:
-                # Of a swarm that this folder began itself, no bootstrap has ever been.
+                # A swarm that this folder started itself never had a bootstrap.
                 if saved is None or self._memory.is_founded:
                     raise
         return None
 
     async def watch(self, found: FoundManifest) -> Manifest:
-        """Return the manifest of a bootstrap that turns out to be of another swarm."""
+        """Wait for a bootstrap that turns out to be in another swarm; return its manifest."""
         if found.confirmed or not self._bootstraps:
             await trio.sleep_forever()
         while True:
             try:
-                manifest = await self._ask()
+                manifest = await self._fetch()
                 if manifest.digest != found.manifest.digest:
                     return await self._adopt(manifest)
                 self._save(manifest)
@@ -191,7 +192,7 @@ class ManifestSource:
         return saved if saved is not None and self._is_wanted(saved) else None
 
     async def _adopt(self, manifest: Manifest) -> Manifest:
-        # Refuses what this version cannot regenerate or score, then what it cannot in time.
+        # Refuses tasks that this version cannot regenerate or score, then those too slow.
         await self._bring(manifest)
         families = specs_of(manifest, self._task_files())
         saved = self._memory.manifest
@@ -208,14 +209,14 @@ class ManifestSource:
         try:
             had = specs_of(manifest, files)
             save_memory(self._data_dir, manifest, files, families=had, is_founded=is_founded)
-        except OSError as error:  # the next start asks a bootstrap again
+        except OSError as error:  # the next start fetches it again
             self._refused("the swarm's manifest is not saved", error)
 
-    async def _ask(self) -> Manifest:
+    async def _fetch(self) -> Manifest:
         """Wait until a bootstrap is connected and answers with a usable manifest.
 
         Raises:
-            ManifestError: every bootstrap is of another swarm than the one wanted.
+            ManifestError: every bootstrap is in another swarm than the wanted one.
         """
         pause = POLL_S
         while True:
@@ -237,12 +238,12 @@ class ManifestSource:
         peer_id, swarm = next(iter(self._other_swarms.items()))
         if self._pinned is not None and self._settings.swarm_id == "none":
             return (
-                f"{peer_id} is of swarm {swarm}, and the run in {self._data_dir} of swarm "
+                f"{peer_id} is in swarm {swarm}, and the run in {self._data_dir} in swarm "
                 f"{visible_name(self._pinned.swarm_name)} {self._pinned.short_name}; {WAYS}"
             )
         return (
-            f"{peer_id} is of another swarm ({swarm}), not of {self._wanted[:12]} (--swarm-id): "
-            "ask who invited you for a new invitation"
+            f"{peer_id} is in another swarm ({swarm}), not in {self._wanted[:12]} (--swarm-id): "
+            "ask for a new invitation"
         )
 
 

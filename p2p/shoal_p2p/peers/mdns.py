@@ -1,8 +1,8 @@
 """Finding peers of the same swarm on the local network by multicast DNS (zeroconf).
 
-zeroconf brings its own threads; finds cross into Trio through a bounded channel, the newest
-dropped when it is full (mDNS repeats itself).  A machine without multicast is normal: one log
-line, and the node goes on.
+zeroconf has its own threads. Found peers reach Trio through a bounded channel; when it is full, new
+ones are dropped (mDNS repeats itself). A machine without multicast is normal: the node logs one
+line and continues.
 
 The service is ``_shoal._tcp.local.``; its TXT record holds ``id`` (peer id), ``swarm`` (first 16
 hex digits of the manifest's digest, empty if not known yet) and ``a0``, ``a1``… (addresses).
@@ -37,8 +37,8 @@ logger = logging.getLogger(__name__)
 SERVICE_TYPE = "_shoal._tcp.local."
 SWARM_CHARS = 16
 _LOOKUP_MS = int(1000 * AT_ONCE_S)
-_MAX_ASKED = 16
-"""Names that are asked about at once."""
+_MAX_LOOKUPS = 16
+"""Greatest number of concurrent look-ups."""
 
 
 class Mdns:
@@ -55,7 +55,7 @@ class Mdns:
     ) -> None:
         """`addresses` are transport addresses; `swarm` is the hex digest of the manifest.
 
-        A node that does not know its swarm yet finds all, and is found by all.
+        A node that does not know its swarm yet finds the nodes of all swarms, and they find it.
         `interfaces` are local IP addresses; empty means all of the machine's.
         """
         self._peer_id = peer_id
@@ -79,7 +79,7 @@ class Mdns:
             try:
                 token.run_sync_soon(_offer, sender, peer)
             except trio.RunFinishedError:
-                logger.debug("found %s after the end", peer.peer_id)
+                logger.debug("found %s after shutdown", peer.peer_id)
 
         try:
             session = await trio.to_thread.run_sync(partial(self._open, report))
@@ -134,15 +134,15 @@ class Mdns:
 
 
 class _Browser(zeroconf.ServiceListener):
-    """Runs in zeroconf's browser thread, and never waits there: each name waits for the one before.
+    """Runs in zeroconf's browser thread, and never blocks it: names are handled one after another.
 
-    Who announces itself as it should says all at once. A name alone is asked about, some at a time;
-    of one that is not, its owner's next word brings an update.
+    A proper announcement contains the whole record. If only the name came, the record is looked up,
+    a few at a time; beyond those, the owner's next announcement is an update.
     """
 
     def __init__(self, accept: Callable[[Mapping[bytes, bytes | None]], None]) -> None:
         self._accept = accept
-        self._asking = threading.Semaphore(_MAX_ASKED)
+        self._lookups = threading.Semaphore(_MAX_LOOKUPS)
 
     def add_service(self, zc: zeroconf.Zeroconf, type_: str, name: str) -> None:
         """Look up a service that appeared."""
@@ -150,23 +150,23 @@ class _Browser(zeroconf.ServiceListener):
             info = AsyncServiceInfo(type_, name)
             if info.load_from_cache(zc):
                 self._found(info)
-            elif zc.loop is not None and self._asking.acquire(blocking=False):
-                asked = asyncio.run_coroutine_threadsafe(
+            elif zc.loop is not None and self._lookups.acquire(blocking=False):
+                lookup = asyncio.run_coroutine_threadsafe(
                     info.async_request(zc, _LOOKUP_MS), zc.loop
                 )
-                asked.add_done_callback(partial(self._answered, info))
-        except Exception as error:  # noqa: BLE001 - nor must its name
+                lookup.add_done_callback(partial(self._answered, info))
+        except Exception as error:  # noqa: BLE001 - an unknown peer's name must not end the thread
             logger.debug("mDNS name %s ignored: %r", name, error)
 
-    def _answered(self, info: AsyncServiceInfo, asked: concurrent.futures.Future[bool]) -> None:
-        self._asking.release()
-        if not asked.cancelled() and asked.exception() is None and asked.result():
+    def _answered(self, info: AsyncServiceInfo, lookup: concurrent.futures.Future[bool]) -> None:
+        self._lookups.release()
+        if not lookup.cancelled() and lookup.exception() is None and lookup.result():
             self._found(info)
 
     def _found(self, info: AsyncServiceInfo) -> None:
         try:
             self._accept(info.properties)
-        except Exception as error:  # noqa: BLE001 - a stranger's record must not end the thread
+        except Exception as error:  # noqa: BLE001 - an unknown peer's record must not end the thread
             logger.debug("mDNS record %s ignored: %r", info.name, error)
 
     def update_service(self, zc: zeroconf.Zeroconf, type_: str, name: str) -> None:

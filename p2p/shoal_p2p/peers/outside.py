@@ -1,8 +1,8 @@
-"""Ask connected peers how this one looks from outside, and tell them the same (`/shoal/reach/1`).
+"""Asks peers for this node's address and reachability, and answers theirs (`/shoal/reach/1`).
 
-The answerer opens a TCP connection to the asker's own address, the one it is seen to come from,
-and closes it at once: nobody can be made to dial a third party.  Bounded: a few dials at once, and
-one for each peer in ten seconds, in which the same question has the same answer.
+The responder opens a TCP connection to the observed address of the requester and closes it at once,
+so no peer can be made to dial a third party. Bounded: a few concurrent dials, and one per peer in
+ten seconds; a repeated request within that time gets the same answer.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from shoal_wire.types import PeerId
 log = logging.getLogger(__name__)
 
 AGAIN_S = LATELY_S
-"""Pause between two questions how this node looks from outside."""
+"""Pause between two checks of this node's reachability, in seconds."""
 _DIAL_SECONDS = 2.0
-"""Deadline for dialling an asker, in seconds: a port behind a firewall never answers."""
+"""Deadline for dialling a requester, in seconds: a firewalled port never answers."""
 _ASK_SECONDS = 2 * _DIAL_SECONDS
-"""Deadline for an answer, in seconds: the other side's dial, and the way there and back."""
+"""Deadline for a reply, in seconds: the responder's dial and the round trip."""
 DIAL_PAUSE_S = 10.0
-"""Pause between two dials for one asker, so that this node is no tool to scan ports with."""
+"""Pause between two dials for one requester, in seconds, against use as a port scanner."""
 
 
 def wall_ms() -> int:
@@ -56,12 +56,12 @@ class ReachabilityReport:
 
     peer_id: PeerId
     observed: str
-    """Transport address this node is seen at; empty if the peer does not know."""
+    """This node's transport address as the peer sees it; empty if it does not know."""
     open_ports: tuple[int, ...]
     dialled: bool
-    """True if the peer tried to connect to the ports it was given."""
+    """True if the peer tried to connect to the requested ports."""
     clock_ahead_ms: int
-    """The peer's clock minus ours, too small by the time the answer was on its way."""
+    """The peer's clock minus ours, minus the time that the reply took to arrive."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,13 +69,13 @@ class _LastDial:
     """The last dial for one peer."""
 
     at: float
-    asked: tuple[int, ...]
+    ports: tuple[int, ...]
     open: tuple[int, ...]
 
 
 @dataclass(slots=True, kw_only=True)
 class ReachServer:
-    """Answers other peers."""
+    """Answers the reachability requests of peers."""
 
     host: Host
     wall_ms: Callable[[], int] = wall_ms
@@ -96,7 +96,7 @@ class ReachServer:
         return encode_reach_reply(
             ReachReply(
                 observed=observed,
-                # Last, so that dialling does not look like a clock that is behind.
+                # Read after dialling, which would otherwise look like a slow clock.
                 wall_ms=self.wall_ms(),
                 open_ports=found or (),
                 dialled=found is not None,
@@ -106,17 +106,17 @@ class ReachServer:
     async def _try(
         self, peer_id: PeerId, observed: str, ports: tuple[int, ...]
     ) -> tuple[int, ...] | None:
-        """Return the open ones of `ports`, tried now or just before; None if it may not be."""
+        """Return the open ports, tried now or just before; None if no dial is allowed."""
         now = trio.current_time()
         last = self._last.get(peer_id)
         if last is not None and now - last.at < DIAL_PAUSE_S:
-            known = set(ports) <= set(last.asked)
+            known = set(ports) <= set(last.ports)
             return tuple(port for port in ports if port in last.open) if known else None
         if self._dialling >= DIALS_AT_ONCE:
             return None
-        answer = self._last[peer_id] = _LastDial(at=now, asked=ports, open=())
+        answer = self._last[peer_id] = _LastDial(at=now, ports=ports, open=())
         answer.open = await self._dial(host_and_port(observed)[0], ports)
-        # It may have been told since that a router leads there.
+        # The peer may use a port mapping of its router, which this has verified.
         network = observed.rpartition("/")[0]
         self.host.add_verified_addresses(peer_id, [f"{network}/{port}" for port in answer.open])
         return answer.open
@@ -139,7 +139,7 @@ class ReachServer:
 
 
 def tcp_ports(addresses: Iterable[str]) -> tuple[int, ...]:
-    """Return the TCP ports of full addresses of one's own, the first four."""
+    """Return the TCP ports in a node's own full addresses, at most four."""
     parts = [address.split("/") for address in addresses if not is_circuit(address)]
     found = (int(part[4]) for part in parts if len(part) > 4 and part[3] == "tcp")
     return tuple(dict.fromkeys(found))[:MAX_PORTS]
@@ -163,7 +163,7 @@ async def ask_outside(
     ports: tuple[int, ...] = (),
     wall_ms: Callable[[], int] = wall_ms,
 ) -> ReachabilityReport | None:
-    """Ask one connected peer; None where it gives no usable answer in time."""
+    """Ask one connected peer; None without a usable reply in time."""
     try:
         raw = await host.request(
             peer_id,
@@ -174,7 +174,7 @@ async def ask_outside(
         )
         reply = decode_reach_reply(raw)
     except (RequestError, RemoteError) as error:
-        log.debug("%s says nothing about us: %s", peer_id, error)
+        log.debug("no reachability report from %s: %s", peer_id, error)
         return None
     return ReachabilityReport(
         peer_id=peer_id,
@@ -198,7 +198,7 @@ async def ask_each(
 
 
 def _address_of(host: Host, peer_id: PeerId) -> str:
-    """Return the other end of a direct connection; empty for a relayed peer, or a gone one."""
+    """Return the remote address of a direct connection; empty if relayed or disconnected."""
     address = host.remote_address(peer_id)
     is_direct = address and not is_circuit(address)
     return address if is_direct and ip_of(host_and_port(address)[0]) is not None else ""

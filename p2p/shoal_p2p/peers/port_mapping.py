@@ -1,11 +1,11 @@
-"""The router is asked to forward the port that this node listens on, and peers to try it.
+"""Asks the router to forward this node's listen port, and peers to try it.
 
-    only private addresses here ─▶ router found ─▶ forwards ─▶ most peers get in by it ─▶ announced
+    only private addresses here ─▶ router found ─▶ forwards ─▶ most peers can connect  ─▶ announced
                  │ no                   │ no           │                       │ few do
                  ▼                      ▼              ▼                       ▼
              not asked                  └── again in ten minutes          not announced
 
-It needs the extra `reach`: without it the router is not asked, and the node says so in a line.
+It needs the extra `reach`; without it, the node logs that the router is not asked.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ logger = logging.getLogger(__name__)
 
 MISSING = "pip install 'shoal[reach]'"
 _ROUTER_S = ANSWER_S + 1.0
-"""Deadline of one question to all that may answer as a router, in seconds."""
+"""Deadline of one request to the router, in seconds."""
 _TRY_S = DIAL_PAUSE_S + 2.0
-"""Pause between two looks from outside."""
+"""Pause between two reachability checks, in seconds."""
 _MAX_TRIES = int(2 * MINUTE_S / _TRY_S)
-"""Looks from outside after one answer of the router: two minutes, in which peers connect."""
+"""Reachability checks after one answer of the router: two minutes, in which peers connect."""
 
 
 class MappingState(StrEnum):
     """Progress of asking the router to forward this node's port."""
 
     NEEDLESS = "needless"
-    """Not asked: off, this machine has a public address, or it listens for itself alone."""
+    """Not asked: off, this machine has a public address, or it listens on loopback only."""
     NONE = "none"
     """No router has answered, or none forwards."""
     UNTRIED = "untried"
     """A router forwards, and no peer has tried yet."""
     REACHED = "reached"
-    """Peers of most networks that tried got in by it."""
+    """Peers of most networks that tried could connect through it."""
     SHUT = "shut"
-    """Peers tried, and most did not get in."""
+    """Peers tried, and most could not connect."""
 
 
 class PortMapping:
-    """Start with ``await nursery.start(mapping.run)``, after the host."""
+    """Keeps a port of the router forwarded. Start with ``await nursery.start(mapping.run)``."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class PortMapping:
         on_reached: Callable[[], None] = lambda: None,
         rng: random.Random | None = None,
     ) -> None:
-        """`on_reached` is called when it has become known that peers get in."""
+        """`on_reached` is called when peers have connected through the mapping."""
         self._host = host
         self._wanted = wanted
         self._router = router or UpnpClient()
@@ -79,15 +79,15 @@ class PortMapping:
         self.state = MappingState.NEEDLESS
         self.forwarded: Forwarded | None = None
         self.error = ""
-        """Why no router forwards, in its own words; empty where one does."""
+        """The router's error if none forwards; empty if one does."""
 
     @property
     def place(self) -> str:
-        """The transport address that the router says leads here; empty for none."""
+        """The router's transport address that leads here, as it reports; empty for none."""
         return _place(self.forwarded) if self.forwarded is not None else ""
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Ask, renew and try, until cancelled; then take the port back."""
+        """Request, renew and test the mapping until cancelled; then remove it."""
         task_status.started()
         if not self._wanted:
             return
@@ -108,12 +108,12 @@ class PortMapping:
             await self._forget()
 
     def _port(self) -> int | None:
-        """Return the port to forward; None where that is of no use."""
+        """Return the port to forward; None if that is of no use."""
         own = [a.rpartition("/p2p/")[0] for a in self._host.interface_addrs()]
         networks = {
             a: private_network_of(host_and_port(a)[0]) for a in own if a.startswith("/ip4/")
         }
-        behind = [a for a, home in networks.items() if home not in (None, LOOPBACK)]
+        behind = [a for a, network in networks.items() if network not in (None, LOOPBACK)]
         if None in networks.values() or self._host.announced.configured:
             return None
         return next(iter(tcp_ports(behind)), None)
@@ -136,10 +136,10 @@ class PortMapping:
             self._set_state(MappingState.NONE)
         elif before is None or _place(before) != _place(found):
             self._set_state(MappingState.UNTRIED)
-            logger.info("the router forwards to this node, and calls it %s", _place(found))
+            logger.info("the router forwards %s to this node", _place(found))
 
     async def _try_from_outside(self) -> None:
-        """Have peers try the port, until most get in; a router may say anything of itself."""
+        """Have peers try the port until most can connect: a router's own report is no proof."""
         if self.forwarded is None or self.state is MappingState.REACHED:
             return
         for _ in range(_MAX_TRIES):
@@ -160,7 +160,7 @@ class PortMapping:
         return await ask_each(self._host, witnesses(direct, self._rng), ports=ports)
 
     def _has_reached(self, seen: ReachabilityReport) -> bool:
-        """Return whether a peer says that it got in at the very address that the router says."""
+        """Return whether a peer connected at exactly the address that the router reports."""
         assert self.forwarded is not None
         at = ip_of(host_and_port(seen.observed)[0]) if seen.observed else None
         return bool(seen.open_ports) and at is not None and at == ip_of(self.forwarded.host)
@@ -170,7 +170,7 @@ class PortMapping:
         is_reached = state is MappingState.REACHED
         self._host.announced.forwarded = (self.place,) if is_reached else ()
         if is_reached:
-            logger.info("peers get in at %s: announced", self.place)
+            logger.info("peers can connect at %s: announced", self.place)
             self._on_reached()
 
     async def _forget(self) -> None:
@@ -182,7 +182,7 @@ class PortMapping:
             try:
                 await self._router.forget()
             except RouterError as error:
-                logger.debug("the router keeps the port: %s", error)
+                logger.debug("the router does not remove the port mapping: %s", error)
 
 
 def _place(forwarded: Forwarded) -> str:

@@ -1,10 +1,10 @@
-"""A node that nobody can dial keeps itself reachable through relays among its peers.
+"""Keeps a node that peers cannot dial reachable through relays among them.
 
 auto: peers try to dial us ─▶ few could  ─▶ reserve at two relays ─▶ announce circuit addresses
-                         └──▶ most could ─▶ nothing to do, ask again in a while
+                         └──▶ most could ─▶ nothing to do, check again later
 
-Their reports are unverified: a liar must not talk a hidden node out of its relays, and a relay
-too many costs little. So networks vote, and where they are at odds the relays stay.
+The reports are unverified. A liar must not make a node give up relays that it needs, and an
+unnecessary relay costs little. So networks vote, and if they disagree the relays stay.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_RELAYS = 2
-"""Places that a hidden node holds: one relay may go at any time."""
+"""Reservations of a node that cannot be dialled: one relay may disappear at any time."""
 _MAX_ADDRESSES = MAX_ADDRS_PER_PEER // MAX_RELAYS
-"""Addresses through one relay that are told to others."""
+"""Most addresses through one relay that are announced."""
 
 
 class RelayUse(StrEnum):
-    """Use that a node makes of relays to be reached."""
+    """Setting that says when a node uses relays to be reachable."""
 
     AUTO = "auto"
     ON = "on"
@@ -57,7 +57,7 @@ class RelayUse(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """A place at a relay."""
+    """A reservation at a relay."""
 
     renew_at: float
     addresses: tuple[str, ...]
@@ -67,9 +67,9 @@ class Reservation:
 def unsolicited(
     answers: list[ReachabilityReport], connections: Iterable[ConnectionInfo], ports: Sequence[int]
 ) -> list[ReachabilityReport]:
-    """Return the answers of peers that this node did not dial from one of `ports`; all, if none is.
+    """Return the reports of peers that this node did not dial from `ports`; all if none are left.
 
-    Some routers let any port of a host in that they have seen that port dial.
+    Some routers admit any port of a host to which that port has dialled.
     """
     prompted = {
         c.peer_id for c in connections if c.direction is Direction.OUT and c.local_port in ports
@@ -78,7 +78,7 @@ def unsolicited(
 
 
 class RelayClient:
-    """Start with ``nursery.start_soon(client.run)``, after the host."""
+    """Reserves and renews relays. Start with ``nursery.start_soon(client.run)``, after the host."""
 
     def __init__(
         self,
@@ -103,15 +103,15 @@ class RelayClient:
 
     @property
     def relays(self) -> tuple[PeerId, ...]:
-        """The relays that hold a place for this node."""
+        """The relays at which this node has a reservation."""
         return tuple(self._reservations)
 
     def look_again(self) -> None:
-        """Find out anew whether peers can dial this one: something has changed."""
+        """Check again whether peers can dial this node, because something has changed."""
         self._changed.set()
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Find out, reserve and renew, until cancelled."""
+        """Check reachability, reserve and renew, until cancelled."""
         self._host.serve_streams(STOP, self._accept)
         task_status.started()
         if self._use is RelayUse.OFF:
@@ -123,7 +123,7 @@ class RelayClient:
                 await self._reserve_where_needed()
             with trio.move_on_after(self._pause_s()):
                 await self._changed.wait()
-            if self._changed.is_set():  # perhaps while others were asked, and said how it was
+            if self._changed.is_set():  # perhaps during the check, which then saw the old state
                 self._changed = trio.Event()
                 self._ask_at = 0.0
 
@@ -137,8 +137,8 @@ class RelayClient:
     async def _check_reachability(self) -> None:
         ports = tcp_ports(self._host.listen_addrs())
         connections = self._host.connections()
-        asked = await ask_each(self._host, self._witnesses(connections), ports=ports)
-        answers = [seen for seen in asked if seen.dialled]
+        reports_received = await ask_each(self._host, self._witnesses(connections), ports=ports)
+        answers = [seen for seen in reports_received if seen.dialled]
         if not answers:
             return
         answers = unsolicited(answers, connections, ports)
@@ -146,14 +146,14 @@ class RelayClient:
         before, self.reachable = self.reachable, most_say_so(reports, connections)
         self._ask_at = trio.current_time() + AGAIN_S
         if self.reachable and self._reservations:
-            logger.info("peers can dial this node: it needs its relays no longer")
+            logger.info("peers can dial this node: it no longer needs its relays")
             self._reservations.clear()
             self._announce()
         if before is not False and self.reachable is False:
             logger.info("peers cannot dial this node: looking for relays among them")
 
     def _witnesses(self, connections: Sequence[ConnectionInfo]) -> list[PeerId]:
-        """Return the peers to ask: the preferred, then others of as many networks as there are."""
+        """Return the peers to ask: the preferred, then others from as many networks as possible."""
         direct = [c for c in connections if not is_circuit(c.address)]
         preferred = [c.peer_id for c in direct if c.peer_id in self._preferred][:MAX_WITNESSES]
         return list(dict.fromkeys([*preferred, *witnesses(direct, self._rng)]))
@@ -168,8 +168,8 @@ class RelayClient:
 
     async def _reserve_where_needed(self) -> None:
         now = trio.current_time()
-        for peer_id, held in list(self._reservations.items()):
-            if held.renew_at <= now:
+        for peer_id, reservation in list(self._reservations.items()):
+            if reservation.renew_at <= now:
                 await self._reserve(peer_id)
         for peer_id in self._candidates():
             if len(self._reservations) >= MAX_RELAYS:
@@ -181,16 +181,16 @@ class RelayClient:
         try:
             with trio.fail_after(REPLY_S):
                 stream = await self._host.open_stream(peer_id, HOP)
-                place = await reserve(stream, peer_id)
-        except Exception as error:  # noqa: BLE001 - not a relay, or gone, or talking nonsense
+                reply = await reserve(stream, peer_id)
+        except Exception as error:  # noqa: BLE001 - not a relay, gone, or an invalid reply
             logger.debug("no reservation at %s: %r", peer_id, error)
             self._forget(peer_id)
             return
-        seconds = max(MINUTE_S, min(HOUR_S, place.seconds))
+        seconds = max(MINUTE_S, min(HOUR_S, reply.seconds))
         first = peer_id not in self._reservations
         self._reservations[peer_id] = Reservation(
             renew_at=trio.current_time() + seconds / 2,
-            addresses=self._through(peer_id, place),
+            addresses=self._through(peer_id, reply),
         )
         self._announce()
         if first:
@@ -200,10 +200,10 @@ class RelayClient:
         if self._host.is_shoal_peer(relay):
             logger.info("reachable through relay %s", relay)
             return
-        # Only a relay of shoal lists its circuits to other nodes (`services.py`).
+        # Only a shoal relay lists its circuits to other nodes (`services.py`).
         address = next(iter(self._reservations[relay].addresses), "its address there")
         logger.warning(
-            "reachable through relay %s, which is not a shoal peer and tells no node of this one: "
+            "reachable through relay %s, which is not a shoal peer and announces no node: "
             "connect both ends to a common shoal peer, or start the other node with --bootstrap "
             "%s/p2p/%s",
             relay,
@@ -211,14 +211,14 @@ class RelayClient:
             self._host.peer_id,
         )
 
-    def _through(self, relay: PeerId, place: ReservationReply) -> tuple[str, ...]:
-        """Return our addresses by the relay's: where we dialled it, then where it says it is."""
+    def _through(self, relay: PeerId, reply: ReservationReply) -> tuple[str, ...]:
+        """Return our addresses through the relay: where we dialled it, then those it reports."""
         dialled = [
             c.address
             for c in self._host.connections()
             if c.peer_id == relay and c.direction is Direction.OUT
         ]
-        at = dict.fromkeys((*dialled, *place.addresses))
+        at = dict.fromkeys((*dialled, *reply.addresses))
         return tuple(f"{address}/p2p/{relay}{CIRCUIT}" for address in at)[:_MAX_ADDRESSES]
 
     def _forget(self, peer_id: PeerId) -> None:
@@ -233,14 +233,14 @@ class RelayClient:
             self._announce()
 
     def _announce(self) -> None:
-        held = self._reservations.values()
-        self._host.announced.relayed = tuple(a for place in held for a in place.addresses)
+        reservations = self._reservations.values()
+        self._host.announced.relayed = tuple(a for one in reservations for a in one.addresses)
 
-    # Circuits that come in
+    # Inbound circuits
 
     async def _accept(self, relay: PeerId, stream: Stream) -> None:
-        """Take a circuit from a relay that holds our place; ends with the connection."""
-        held = self._reservations.get(relay)
-        if await accept_circuit(stream, is_reserved=held is not None):
-            at = held.addresses if held is not None else ()
+        """Accept a circuit from a relay with our reservation; ends with the connection."""
+        reservation = self._reservations.get(relay)
+        if await accept_circuit(stream, is_reserved=reservation is not None):
+            at = reservation.addresses if reservation is not None else ()
             await self._host.serve_circuit(stream, next(iter(at), f"/p2p/{relay}{CIRCUIT}"))

@@ -1,7 +1,7 @@
-"""Looks, before a peer starts, whether its settings go on with the run of its folder.
+"""Checks, before a peer starts, whether its settings continue the run of its folder.
 
-The settings' own swarm is compared with the folder's where no bootstrap is named. Beside a
-bootstrap the folder's swarm holds (`manifest_source`), and files of its families must not differ.
+Without a bootstrap, the swarm of the settings is compared with the folder's. With a bootstrap, the
+folder's swarm applies (`manifest_source`), and the files of its families must not differ.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from shoal_wire.types import PeerId
 
 log = logging.getLogger(__name__)
 
-_UNSAID = ("default", "default for these tasks")
+_NOT_SET = ("default", "default for these tasks")
 
 
 def check_run(settings: Settings, origins: Mapping[str, str], me: PeerId) -> None:
-    """Refuse a start that would mix another run into the folder's; change nothing then.
+    """Refuse a start that would mix another run into the folder's; then nothing is changed.
 
-    A start that `--new-run` or `--no-resume` allows to be of another swarm makes the folder forget
-    its own. `origins` say which settings somebody has named.
+    With `--new-run` or `--no-resume`, a start in another swarm removes the folder's manifest.
+    `origins` is where each setting comes from.
 
     Raises:
-        RunMismatchError: the folder's run is another one.
+        RunMismatchError: the folder has another run.
         ManifestError: a task file that cannot be used.
     """
     folder, memory = settings.data_dir, load_memory(settings.data_dir)
@@ -60,7 +60,7 @@ def check_run(settings: Settings, origins: Mapping[str, str], me: PeerId) -> Non
         elif not _is_same(memory, own):
             refuse_other_swarm(folder, memory, own, settings.task_files)
     elif memory.manifest is not None and not _is_same(memory, own):
-        _tell_if_same(memory.manifest, own, asked=settings.new_run)
+        _log_if_same(memory.manifest, own, new_run=settings.new_run)
         forget_manifest(folder)
 
 
@@ -70,9 +70,9 @@ def _names_swarm(settings: Settings, origins: Mapping[str, str], memory: RunMemo
     Plain `shoal node` continues in the swarm that its folder joined, and so does one that is given
     the task files of that swarm.
     """
-    if origins["swarm_name"] not in _UNSAID:
+    if origins["swarm_name"] not in _NOT_SET:
         return True
-    if origins["tasks"] in _UNSAID or memory.manifest is None:
+    if origins["tasks"] in _NOT_SET or memory.manifest is None:
         return False
     known = {family.name for family in memory.manifest.families}
     is_known = all(spec.name in known for spec in families_here(settings.task_files))
@@ -80,14 +80,15 @@ def _names_swarm(settings: Settings, origins: Mapping[str, str], memory: RunMemo
 
 
 def _is_same(memory: RunMemory, own: Manifest) -> bool:
-    """Return whether the settings name the very tasks of the swarm that this folder joined: the
-    rules are its founder's."""
+    """Return whether the settings name exactly the tasks of the swarm that this folder joined.
+
+    Its rules are not compared: the founder has set them."""
     then = memory.manifest
     if then is None or memory.is_founded:
         return False
     return (then.swarm_name, then.families) == (own.swarm_name, own.families)
 
 
-def _tell_if_same(then: Manifest, own: Manifest, *, asked: bool) -> None:
-    if asked and then.digest == own.digest:
-        log.info("--new-run: swarm and tasks are those of the last run here, which goes on")
+def _log_if_same(then: Manifest, own: Manifest, *, new_run: bool) -> None:
+    if new_run and then.digest == own.digest:
+        log.info("--new-run: swarm and tasks are those of the last run here, which continues")

@@ -1,4 +1,4 @@
-"""Request/response protocols every peer serves: the manifest, and whom it knows."""
+"""Request/response protocols of every peer: the manifest and the peer list."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 _MAX_RELAYED = 2
 _MAX_DIRECT = MAX_ADDRS_PER_PEER - _MAX_RELAYED
-"""Addresses of a peer told to others, direct and through this node as a relay."""
+"""Most addresses per listed peer: direct ones, and those through this node as its relay."""
 
 
 OnSent = Callable[[PeerId, bytes], None]
@@ -71,10 +71,9 @@ def serve_peers(
 ) -> None:
     """Answer with peers of the shards asked for, then connected peers, then remembered ones.
 
-    Of more connected peers than an answer holds, `rng` picks: else all newcomers met the same few.
-
-    `relayed` are more transport addresses of a connected peer, through this one as its relay.
-    Never with the asker itself. A malformed query resets the stream.
+    If more peers are connected than a reply holds, `rng` picks: otherwise all newcomers would get
+    the same few. `relayed` returns further transport addresses of a connected peer, through this
+    one as its relay. The requester itself is never listed. A malformed query resets the stream.
     """
     chance = rng or random.Random()
 
@@ -95,7 +94,7 @@ def serve_peers(
 
 
 def serve_full(host: Host, on_full: Callable[[PeerId], None]) -> None:
-    """Call ``on_full(peer)`` when a peer says that it is full and lets this one go."""
+    """Call ``on_full(peer)`` when a peer reports that it is full and disconnects this one."""
 
     async def answer(peer_id: PeerId, _request: bytes) -> bytes:
         await trio.lowlevel.checkpoint()
@@ -109,8 +108,8 @@ async def fetch_manifest(host: Host, peer_id: PeerId) -> Manifest:
     """Ask one peer for its manifest.
 
     Raises:
-        RequestError: no answer in time.
-        ManifestError: an answer that cannot be used.
+        RequestError: no reply in time.
+        ManifestError: the reply is not a usable manifest.
     """
     raw = await host.request(
         peer_id,
@@ -125,9 +124,9 @@ async def fetch_manifest(host: Host, peer_id: PeerId) -> Manifest:
 async def fetch_peers(
     host: Host, peer_id: PeerId, shards: Sequence[int] = ()
 ) -> list[PeerAddresses]:
-    """Ask one peer whom it knows, those of `shards` first.
+    """Ask one peer for its peer list, peers of `shards` first.
 
-    Empty where it does not answer or answers nonsense.
+    Empty if it does not answer, or not validly.
     """
     try:
         raw = await host.request(

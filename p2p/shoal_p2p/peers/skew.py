@@ -25,7 +25,7 @@ class Skew:
         """True if the offset is larger than network delays explain."""
         return abs(self.ahead_ms) > SKEW_WARN_MS
 
-    def says(self) -> str:
+    def message(self) -> str:
         """Return the finding, without advice."""
         way = "behind" if self.ahead_ms > 0 else "ahead of"
         reference = (

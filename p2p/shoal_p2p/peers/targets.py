@@ -25,7 +25,7 @@ FetchPeers = Callable[[PeerId], Awaitable[list[PeerAddresses]]]
 
 
 class TargetKind(StrEnum):
-    """The way in which a peer became known; kinds listed first are kept longest."""
+    """Source from which a peer became known; kinds listed first are kept longest."""
 
     BOOTSTRAP = "bootstrap"
     SAVED = "saved"
@@ -56,7 +56,7 @@ class TargetState(StrEnum):
 
 
 class DisconnectReason(StrEnum):
-    """The way in which a connection ended."""
+    """Reason for which a connection ended."""
 
     LOST = "lost"
     FULL = "full"
@@ -139,7 +139,7 @@ class DialTarget:
     is_dialled: bool = False
     """True while connected by this node's dial."""
     disconnect_reason: DisconnectReason = DisconnectReason.LOST
-    """The way in which the connection ends, or has ended."""
+    """Reason for which the connection will end, or has ended."""
 
     @property
     def known(self) -> tuple[str, ...]:
@@ -317,7 +317,7 @@ class Targets:
         if target.disconnect_reason is DisconnectReason.FULL:
             target.last_error = "it was full, and disconnected this node"
 
-    def never_met(self, *, now: float) -> DialTarget | None:
+    def never_connected(self, *, now: float) -> DialTarget | None:
         """Return a peer to visit that was never connected, with the fewest failures."""
         found = [
             target
@@ -393,14 +393,20 @@ class Targets:
             if target.state is TargetState.IDLE and target.kind is not TargetKind.BOOTSTRAP
         ]
         third_party = [target for target in idle if not target.known]
-        said = Counter(next(iter(target.third_party), None) for target in third_party)
-        if third_party and not is_self_reported and max(said.values()) < said[source]:
+        num_by_source = Counter(next(iter(target.third_party), None) for target in third_party)
+        if (
+            third_party
+            and not is_self_reported
+            and max(num_by_source.values()) < num_by_source[source]
+        ):
             return False
-        strangers = [t for t in idle if t.kind is TargetKind.INBOUND and not t.dialled]
-        pool = third_party or (strangers if is_self_reported else [])
+        unproven = [t for t in idle if t.kind is TargetKind.INBOUND and not t.dialled]
+        pool = third_party or (unproven if is_self_reported else [])
         if not pool:
             return False
-        victim = max(pool, key=lambda t: (said[next(iter(t.third_party), None)], t.attempts))
+        victim = max(
+            pool, key=lambda t: (num_by_source[next(iter(t.third_party), None)], t.attempts)
+        )
         self.drop(victim.peer_id)
         return True
 

@@ -1,9 +1,9 @@
-"""A swarm's task families tried before its manifest is kept: some configurations have no end.
+"""Tries a swarm's task families before its manifest is saved: some never finish a question.
 
-A manifest comes from whoever one dials, and its families are made by generators that take what
-numbers they are told: primes up to two thousand million, twelve queens. In the sandboxed worker
-such a family is a line that says which; in a node that has joined, it would be the end of it, and
-of every start after, since the manifest is kept. What this version ships as a preset is known.
+A manifest comes from an untrusted peer, and generators accept extreme parameters, such as primes up
+to two thousand million or twelve queens. In the sandboxed worker such a family is reported in one
+line. In a node that has joined, it would block this start and every later one, since the manifest
+is saved. Families of shipped presets are not tried.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
 _SEEDS = (1, 2, 3)
-"""Seeds of the questions that are tried: a search may end at one and not at the next."""
+"""Seeds of the questions that are tried: a search may finish for one and not for the next."""
 
 
 class TaskMaker(Protocol):
-    """A task worker, as far as it makes questions."""
+    """The part of a task worker that makes questions."""
 
     async def run(self, *, task_status: TaskStatus[Any] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled. Raises TaskError: it does not come up with these families."""
+        """Serve until cancelled. Raises TaskError: it does not start with these families."""
 
     async def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
-        """Return one question a task. Raises TaskError."""
+        """Return one question per task. Raises TaskError."""
 
 
 TryOut = Callable[[Sequence[FamilySpec]], Awaitable[None]]
@@ -42,14 +42,14 @@ TryOut = Callable[[Sequence[FamilySpec]], Awaitable[None]]
 
 
 async def anything(_families: Sequence[FamilySpec]) -> None:
-    """Try nothing out."""
+    """Accept any family without a trial."""
 
 
 async def try_families(
     families: Sequence[FamilySpec],
     make_worker: Callable[[Sequence[FamilySpec], float], TaskMaker],
 ) -> None:
-    """Make a few questions of each family that no preset has, one family at a time.
+    """Make a few questions of each family outside the presets, one family at a time.
 
     Raises:
         ManifestError: one line that names the first family that cannot be made.

@@ -1,9 +1,8 @@
-"""A router asked to forward a port, by UPnP, in a process that may fall ill in the node's place.
+"""Asks a router to forward a port by UPnP, in a child process that may fail without the node.
 
-miniupnpc believes what the local network says: what comes of it is tried from outside before
-anybody is told (`shoal_p2p.peers.port_mapping`). The question is the process's last argument, the
-answer a line (`shoal_p2p.peers.upnp_client`). No seconds mean that the router is to forget. It
-imports no Trio.
+miniupnpc trusts the local network, so peers test the mapping before it is announced
+(`shoal_p2p.peers.port_mapping`). The request is the process's last argument, the reply one line
+(`shoal_p2p.peers.upnp_client`). A lease of 0 seconds removes the mapping. It does not import Trio.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from shoal_base.bounded import LINE_CHARS
 from shoal_base.lines import say_json
 
 MEMORY_BYTES: Final = 128 << 20
-"""Address space of this process; 18 MiB are in use before anybody is asked."""
+"""Address space of this process; 18 MiB are in use before the first request."""
 ANSWER_S: Final = 19
-"""Seconds for the whole question, below those for which the node waits (`port_mapping`)."""
+"""Seconds for the whole request, less than the node waits (`port_mapping`)."""
 _DISCOVER_MS = 2000
-"""Longest wait for a router's answer, as the UPnP Device Architecture has it (MX)."""
+"""Longest wait for a router's answer, by the UPnP Device Architecture (MX)."""
 _ROUTERS = ("239.255.255.250", 1900)
 """Multicast address of routers (UPnP Device Architecture 2.0, section 1.3)."""
 _OTHER_PORTS = (20_000, 60_000)
 _MAX_TRIES = 4
-"""Other ports that are tried where the first is taken."""
+"""Other ports that are tried if the first is taken."""
 _TAKEN = "conflict"
 _FOR_EVER_ONLY = "permanent"
 
@@ -46,15 +45,15 @@ class Forwarded:
     """A port of the router that leads to this machine."""
 
     host: str
-    """The router's address outside, as it says itself."""
+    """The router's external address, as it reports it."""
     port: int
-    """The router's port outside."""
+    """The router's external port."""
     lease_s: float
-    """Seconds until the router forgets it; infinite where the router knows no leases."""
+    """Seconds until the router removes it; infinite if the router has no leases."""
 
 
 def forward(port: int, outside: int, lease_s: float) -> Forwarded:
-    """Forward the router's port `outside`, or another where that is taken, to `port` here.
+    """Forward the router's port `outside`, or another if that is taken, to `port` here.
 
     Raises RouterError.
     """
@@ -75,7 +74,7 @@ def forward(port: int, outside: int, lease_s: float) -> Forwarded:
 
 
 def forget(_port: int, outside: int) -> None:
-    """Take back what was forwarded. Raises RouterError."""
+    """Remove a mapping. Raises RouterError."""
     found = _find()
     _ask(lambda: found.deleteportmapping(outside, "TCP"))
 
@@ -83,7 +82,7 @@ def forget(_port: int, outside: int) -> None:
 def _find() -> Any:
     """Return miniupnpc's object for the first router that answers. Raises RouterError."""
     try:
-        # Late: of the extra `reach`.
+        # Imported here: it belongs to the extra `reach`.
         import miniupnpc  # type: ignore[import-not-found]
     except ImportError:
         raise RouterError("needs miniupnpc: pip install 'shoal[reach]'") from None
@@ -97,9 +96,11 @@ def _find() -> Any:
 
 def _map(found: Any, outside: int, port: int, lease_s: float) -> float:
     """Forward one port, and return for how many seconds."""
-    held = _ask(lambda: found.getspecificportmapping(outside, "TCP"))
-    if held is not None and (str(held[0]), int(held[1])) != (str(found.lanaddr), port):
-        raise RouterError(f"{_TAKEN}: port {outside} leads to {held[0]}")  # never another's
+    mapping = _ask(lambda: found.getspecificportmapping(outside, "TCP"))
+    if mapping is not None and (str(mapping[0]), int(mapping[1])) != (str(found.lanaddr), port):
+        raise RouterError(
+            f"{_TAKEN}: port {outside} leads to {mapping[0]}"
+        )  # never take another host's
 
     def ask(seconds: int) -> None:
         _ask(
@@ -117,9 +118,9 @@ def _map(found: Any, outside: int, port: int, lease_s: float) -> float:
 
 
 def _try_to_ask() -> None:
-    """Send routers nothing, to see whether anything can be sent. Raises RouterError.
+    """Send an empty datagram to check that sending works. Raises RouterError.
 
-    miniupnpc would wait for answers that cannot come: without a route, past a firewall.
+    Without a route, or behind a firewall, miniupnpc would wait for replies that cannot arrive.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         try:
@@ -132,13 +133,13 @@ def _ask(question: Callable[[], Any]) -> Any:
     try:
         return question()
     except Exception as error:  # noqa: BLE001 - as below
-        # The library raises bare `Exception` with the router's own words.
+        # The library raises bare `Exception` with the router's message.
         reply = " ".join(str(error).split())[:LINE_CHARS]
         raise RouterError(reply or repr(error)) from None
 
 
 def answer(*, port: int, outside: int, lease_s: float) -> dict[str, Any]:
-    """Answer one question. Raises RouterError."""
+    """Carry out one request. Raises RouterError."""
     if lease_s:
         return asdict(forward(port, outside, lease_s))
     forget(port, outside)
@@ -146,10 +147,10 @@ def answer(*, port: int, outside: int, lease_s: float) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Answer the question in the last argument."""
-    with contextlib.suppress(ValueError):  # a system that bounds no addresses says so (macOS)
+    """Carry out the request in the last argument."""
+    with contextlib.suppress(ValueError):  # a system without this limit (macOS)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    # In C, where miniupnpc waits, no other way leads out. Its default is the end of the process.
+    # Nothing else interrupts miniupnpc, which waits in C. By default the alarm ends the process.
     signal.alarm(ANSWER_S)
     try:
         reply = answer(**json.loads(sys.argv[-1]))

@@ -1,12 +1,12 @@
-"""The router of this network, asked to forward a port, by a process of its own for each question.
+"""Asks the network's router to forward a port, with a child process for each request.
 
-    node ── port, seconds, its port now ──▶ child ◀──▶ whoever answers as a router
-         ◀── host, port, seconds, or why not ──
+    node ── port, seconds, its port now ──▶ child ◀──▶ any machine that answers as a router
+         ◀── host, port, seconds, or the error ──
 
-Any machine on the local network may answer as a router. miniupnpc keeps whatever it is sent
-(measured: a stranger who sends without end had all of the memory), waits for each part of an answer
-but never for the whole, and writes to the terminal. So the child has little memory, some seconds,
-and no terminal (`shoal_p2p.peers.upnp`).
+Any machine on the local network may answer as a router. miniupnpc stores everything that it
+receives (measured: a peer that sends without end uses up all memory), has a deadline for each part
+of a reply but not for the whole, and writes to the terminal. So the child has little memory, a few
+seconds, and no terminal (`shoal_p2p.peers.upnp`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shoal_base.waits import AT_ONCE_S
 from shoal_p2p.peers.upnp import Forwarded, RouterError
 
 MAX_ANSWER_BYTES: Final = 1 << 12
-"""The child's one line has some hundred bytes."""
+"""The child's reply, one line, has about a hundred bytes."""
 
 
 def can_ask() -> bool:
@@ -34,23 +34,24 @@ def can_ask() -> bool:
 
 
 class UpnpClient:
-    """Asks one question at a time. Whoever is cancelled takes the child along."""
+    """Makes one request at a time. A cancelled call kills its child process."""
 
     def __init__(self, command: Sequence[str] | None = None) -> None:
-        """`command` stands in for the child; the question is its last argument."""
+        """`command` replaces the child's command line; the request is its last argument."""
         self._command = list(command or python("-m", "shoal_p2p.peers.upnp"))
         self._mapping: tuple[int, int] | None = None
-        """The port here, and the router's that leads to it."""
+        """The local port, and the router's port that leads to it."""
 
     async def forward(self, port: int, lease_s: float) -> Forwarded:
-        """Have a port of the router lead to this machine's `port`: the one held, else the same
-        number if that is free, else another.
+        """Forward a port of the router to this machine's `port`.
+
+        That is the port forwarded before, otherwise the same number if it is free, or another.
 
         Raises:
             RouterError: there is no router, or it does not forward.
         """
-        held = self._mapping
-        outside = held[1] if held is not None and held[0] == port else port
+        mapping = self._mapping
+        outside = mapping[1] if mapping is not None and mapping[0] == port else port
         reply = await self._ask(port, lease_s, outside)
         try:
             found = Forwarded(
@@ -64,17 +65,19 @@ class UpnpClient:
         return found
 
     async def forget(self) -> None:
-        """Take back what was forwarded, if anything was. Raises RouterError."""
-        held, self._mapping = self._mapping, None
-        if held is not None:
-            await self._ask(held[0], 0.0, held[1])
+        """Remove the mapping, if there is one. Raises RouterError."""
+        mapping, self._mapping = self._mapping, None
+        if mapping is not None:
+            await self._ask(mapping[0], 0.0, mapping[1])
 
     async def _ask(self, port: int, lease_s: float, outside: int) -> dict[str, Any]:
         question = {"port": port, "lease_s": lease_s, "outside": outside}
         try:
             line = await self._line(json.dumps(question))
         except OSError as error:
-            raise RouterError(f"nothing can ask it: {error.strerror or error}") from None
+            raise RouterError(
+                f"its child process cannot start: {error.strerror or error}"
+            ) from None
         if not line:
             raise RouterError("no answer in time, or one too large to hold")
         try:
@@ -94,7 +97,7 @@ class UpnpClient:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=environment(),
-            # Ctrl-C in the terminal is the node's, which then has the router forget the port.
+            # Ctrl-C is for the node, which then removes the mapping.
             start_new_session=True,
         )
         assert child.stdout is not None
@@ -115,4 +118,4 @@ class UpnpClient:
         return reply
 
 
-_NO_ANSWER: Final = "what asks it says nothing that is an answer"
+_NO_ANSWER: Final = "the child process sent no valid reply"

@@ -3,7 +3,7 @@
     verdicts, behaviour ─▶ points ─▶ gossip's thresholds, ban (doubling, expiring)
                               └────┐
     trainer's reports   ─▶ sampling weight ─▶ share of the draws
-                                   └─▶ rank: whom to dial, whom to drop when slots are full
+                                   └─▶ rank: which peers to dial, and to drop when slots are full
     the user            ─▶ blocked (refused) · protected (never banned or dropped for its points)
 
 Times are monotonic seconds. The file stores ages and remaining durations, so a wall clock that

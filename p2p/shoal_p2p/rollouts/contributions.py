@@ -21,9 +21,9 @@ def account(
     now: float,
     limit: int = 256,
 ) -> Buffer:
-    """Return the buffer with the part of at most `limit` peers in it, as seen since the start.
+    """Return the buffer view with the totals, since the start, of at most `limit` publishers.
 
-    Who has nothing there comes last, the greatest contributor first.
+    Those with no group in the buffer are last, the largest contributor first.
     """
     counted = {peer: counters.get(peer, Counters()) for peer in {*counters, *connected}}
     rows = {PeerId(row.peer_id): row for row in held.publishers}

@@ -1,6 +1,6 @@
 """Remembers other batches with a buffered group, to replace it if it is removed. No I/O.
 
-    group is here already ─▶ note ─▶ it has left ─▶ take: the batch to read from disk again
+    group is buffered already ─▶ note ─▶ it is removed ─▶ take: the batch to read from disk
 
 The first publisher of a content is credited with it, even if it copied it, and can remove it again:
 with a second batch under the same number, or by displacing it. Then the next publisher's copy is
@@ -23,7 +23,7 @@ MAX_COPIES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """A batch on disk with groups that were here when it came."""
+    """A batch on disk whose groups were buffered already when it arrived."""
 
     batch_id: BatchId
     publisher: PeerId
@@ -44,8 +44,10 @@ class DuplicateIndex:
         return iter(tuple(self._of))
 
     def note(self, group_id: GroupId, copy: Copy) -> None:
-        """Remember one more batch with a group; beyond the bound, the latest of the source that
-        has brought most of them goes."""
+        """Remember one more batch with a group.
+
+        Beyond the limit, the latest one of the source with the most is dropped.
+        """
         copies = self._of.setdefault(group_id, [])
         if copy.publisher not in [one.publisher for one in copies]:
             copies.append(copy)

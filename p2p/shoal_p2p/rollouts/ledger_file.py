@@ -1,4 +1,4 @@
-"""Keeps the ledger of learning over restarts: read once, written now and then and at the end."""
+"""Saves the training statistics across restarts: reads them once, writes them periodically."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def keep_ledger(
     *,
     task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Read it, then save what changed until cancelled. Ready when it is read."""
+    """Read the file, then save changes until cancelled. Ready when it is read."""
     await file.load(ledger.restore)
     task_status.started()
     await file.keep(ledger.to_json, urgent=lambda: ledger.rounds_taken)

@@ -1,11 +1,11 @@
-"""The networks of what the trainer has learnt from other nodes in the last hour. Pure.
+"""Share of each IP network in the external signal that the trainer used in the last hour. Pure.
 
     a group is leased ─▶ note: its publisher, and that one's network
-    a round's outcomes ─▶ learnt: the group's signal, in that network's minute
+    a round's outcomes ─▶ add_outcome: the group's signal, in that network's minute
 
 Identities are free and right answers cost nothing, so most of a node's signal may come from one
-machine under many publishers: `one_network` reports that. All publishers to which this node was
-never connected count as one network.
+machine under many publishers: `dominant_network` reports that. All publishers to which this node
+was never connected count as one network.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from shoal_wire.types import GroupId, PeerId
 
 MINUTE_MS: Final = int(1000 * MINUTE_S)
 WINDOW_MINUTES: Final = int(HOUR_S / MINUTE_S)
-"""The latest minutes that are told apart, of networks and of the ledger."""
-MAX_TOLD_APART: Final = 256
-"""The most publishers, families, networks, and publishers behind each, that are told apart: those
-learnt from last."""
+"""Length of the window, in minutes, for networks and the ledger."""
+MAX_TRACKED: Final = 256
+"""Most publishers, families, networks, and publishers per network that are tracked: those trained
+on last."""
 _TOO_MUCH: Final = 1.0 / 3.0
 """Share of the external signal above which a network is reported."""
 _SEVERAL, _OVER_EVEN = 3, 2.0
@@ -34,21 +34,21 @@ _SEVERAL, _OVER_EVEN = 3, 2.0
 one machine were reported: which peer forwards first is chance."""
 _MANY_NAMES: Final = 8
 """Publishers of one network above which it is reported, whatever the number of networks."""
-_MUCH_UNMET: Final = 0.1
+_TOO_MUCH_UNMET: Final = 0.1
 """Share of the external signal above which many never-connected publishers are reported: 15 % is
 the most that the trainer gives them."""
 
 
 @dataclass(slots=True, eq=False)
 class _Origin:
-    """One network's part. Changes in place."""
+    """Signal and publishers of one network. Mutable."""
 
     minutes: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=WINDOW_MINUTES))
     """Minutes of the wall clock, and the signal of each."""
-    names: BoundedDict[PeerId, int] = field(default_factory=lambda: BoundedDict(MAX_TOLD_APART))
-    """Publishers, and the minute in which each was learnt from last."""
+    names: BoundedDict[PeerId, int] = field(default_factory=lambda: BoundedDict(MAX_TRACKED))
+    """Publishers, and the minute in which each was last trained on."""
     publisher: PeerId | None = None
-    """The publisher of what was learnt last."""
+    """The publisher of the group trained on last."""
 
     def add(self, publisher: PeerId, signal: float, minute: int) -> None:
         before = 0.0
@@ -66,44 +66,45 @@ class _Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkShare:
-    """One network's part of what was learnt from others in the last hour."""
+    """One network's share of the external signal of the last hour."""
 
     peer_id: PeerId | None
     """One of its publishers."""
     is_met: bool
     """False for publishers to which this node was never connected."""
     share: float
-    """Its part of others' signal, 0 to 1."""
+    """Its part of the external signal, 0 to 1."""
     names: int
-    """Its publishers; at most 256 are told apart."""
+    """Number of its publishers, at most 256."""
     networks: int
-    """Networks that gave any."""
+    """Number of networks with any signal."""
 
     @property
     def is_too_much(self) -> bool:
-        """True if it gives over a third, and above one of so many, or under many names.
+        """True for over a third of the signal, if it is far over an even share or has many
+        publishers.
 
-        Of publishers never met it is a tenth, under many names.
+        For publishers that this node never met, a tenth with many publishers is too much.
         """
         if not self.is_met:
-            return self.share > _MUCH_UNMET and self.names >= _MANY_NAMES
+            return self.share > _TOO_MUCH_UNMET and self.names >= _MANY_NAMES
         above_others = self.networks >= _SEVERAL and self.share > _OVER_EVEN / self.networks
         return self.share > _TOO_MUCH and (above_others or self.names >= _MANY_NAMES)
 
 
 class NetworkShares:
-    """The origins of what one node has learnt from others since its start."""
+    """Signal by network since the node's start."""
 
     def __init__(self) -> None:
         self._leased: BoundedDict[GroupId, tuple[str, PeerId]] = BoundedDict(MANY)
-        self._networks: BoundedDict[str, _Origin] = BoundedDict(MAX_TOLD_APART)
+        self._networks: BoundedDict[str, _Origin] = BoundedDict(MAX_TRACKED)
 
     def note(self, entry: BufferEntry) -> None:
         """Record the publisher of a leased group."""
         self._leased[entry.group.group_id] = (entry.network, entry.group.publisher)
 
-    def learnt(self, one: GroupOutcome, now_ms: int) -> None:
-        """Count what a round has learnt from a group; own ones and unused ones count nothing."""
+    def add_outcome(self, one: GroupOutcome, now_ms: int) -> None:
+        """Count the signal of an external group of a round; unused groups do not count."""
         found = self._leased.get(one.group_id)
         if found is None or one.skip_reason or not math.isfinite(one.signal) or one.signal <= 0:
             return
@@ -112,17 +113,17 @@ class NetworkShares:
         origin.add(publisher, one.signal, now_ms // MINUTE_MS)
         origin.publisher = publisher
 
-    def one_network(self, now_ms: int) -> str:
+    def dominant_network(self, now_ms: int) -> str:
         """Return a report if one network gives too much of the signal; otherwise an empty text."""
         found = [one for one in self.networks(now_ms) if one.is_too_much]
         if not found:
             return ""
         most = found[0]
-        part = f"{most.share:.0%} of what was learnt from others in the last hour came from"
+        part = f"{most.share:.0%} of the external signal of the last hour came from"
         if not most.is_met:
-            return f"{part} {most.names} names that this node has never been connected to"
+            return f"{part} {most.names} publishers that this node was never connected to"
         return (
-            f"{part} one network of {most.networks}, under {most.names} names such as"
+            f"{part} one network of {most.networks}, with {most.names} publishers such as"
             f" {most.peer_id}"
         )
 

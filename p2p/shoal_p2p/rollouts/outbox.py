@@ -1,4 +1,4 @@
-"""The outbox: acknowledged means on disk, and what is on disk goes out when there are peers.
+"""Stores this node's batches on disk, acknowledges them, and sends them when there are peers.
 
     publish ─▶ sequence, seal, store (durable) ─▶ acknowledge ─▶ [wait for a peer] ─▶ gossip ─▶ sent
 
@@ -52,19 +52,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_UNSENT = 512
-"""Batches that wait for a peer; above it the oldest is dropped and counted."""
+"""Most batches that wait for a peer; beyond it the oldest is dropped and counted."""
 
 MAX_PACED_GROUPS = 128
-"""Groups that wait for their turn while peers are there: two seconds of the pace. What a trainer
-makes beyond it waits there, where the newest are kept. With 1,024, eight nodes that made twice what
-they may send had a p99 of 17.7 s with known questions and 22 s with new ones, all of it in their
-own outboxes; with 128 it was 3.0 and 4.1 s, and none was lost."""
+"""Most groups that wait to be sent while peers are connected: two seconds at the allowed rate.
+Further groups wait in the trainer, which keeps the newest. With 1,024, eight nodes at twice the
+allowed rate had a p99 of 17.7 s with known questions and 22 s with new ones, all of it in their own
+outboxes; with 128 it was 3.0 and 4.1 s, and none was lost."""
 
 _PACE_SHARE, _BURST_SHARE = 0.9, 0.5
 """Shares of a quota: peers start counting at other times than this node."""
 ANNOUNCED_PER_SECOND = Rate(burst=16, per_second=2)
 ANNOUNCED_BYTES_PER_SECOND = Rate(burst=16 << 20, per_second=900_000)
-"""Announcements, under what peers pull of one publisher (`QueueLimits`)."""
+"""Rate of announced bytes, below what peers pull from one publisher (`QueueLimits`)."""
 
 
 class OversizeBatchError(Exception):
@@ -99,7 +99,7 @@ class _Waiting:
     message: bytes
     """The gossiped bytes: the batch's envelope, or an announcement of it."""
     announces: BatchId | None
-    """The batch's id where it is announced."""
+    """The batch's id if it is announced; otherwise None."""
     num_groups: int
     num_bytes: int
     """Size of the batch's envelope."""
@@ -119,9 +119,9 @@ class Outbox:
         wall_ms: Callable[[], int],
         late_s: Callable[[float], float | None] = lambda _sent_since: None,
     ) -> None:
-        """`publish` and `late_s` are gossip's: one queues a message for the peers of a topic, and
-        says for how many, the other says how late messages are. `topic` is where batches go just
-        now; None is where they go in a swarm that does not divide itself."""
+        """`publish` and `late_s` are gossip's: the first queues a message for the peers of a topic
+        and returns their number, the second returns the delivery lag. `topic` returns the current
+        topic for batches; None is that of a swarm without adaptive shards."""
         self._manifest = manifest
         self._me = identity.peer_id
         own_topic = manifest.topic(manifest.shard_of(identity.peer_id))
@@ -131,10 +131,10 @@ class Outbox:
         self._publish = publish
         self._wall_ms = wall_ms
         self._late_s = late_s
-        self._restraint = PublishBackoff(random.Random(identity.peer_id))
+        self._backoff = PublishBackoff(random.Random(identity.peer_id))
         self._unsent: deque[_Waiting] = deque()
         self._pace = new_pace(trio.current_time())
-        self._heard = False
+        self._has_subscribers = False
         """True if a peer was subscribed when the last batch was sent."""
         self._announced = TokenBucket(ANNOUNCED_PER_SECOND, -math.inf)
         self._announced_bytes = TokenBucket(ANNOUNCED_BYTES_PER_SECOND, -math.inf)
@@ -146,13 +146,13 @@ class Outbox:
         self.announced: deque[BatchId] = deque(maxlen=int(ANNOUNCED_PER_SECOND.burst))
         """The latest of them."""
         self.num_batches_expired = 0
-        self.num_batches_put_off = 0
-        """Times that the trainer had to wait, since it is faster than the quota."""
+        self.num_batches_postponed = 0
+        """Number of times that the trainer had to wait because it is faster than the quota."""
 
     @property
     def late_s(self) -> float:
-        """Seconds by which the swarm is behind, while own batches wait for it; otherwise 0."""
-        return self._restraint.late_s if self._restraint.is_slowed else 0.0
+        """Delivery lag of the swarm, in seconds, while own batches wait for it; otherwise 0."""
+        return self._backoff.late_s if self._backoff.is_slowed else 0.0
 
     @property
     def num_unsent(self) -> int:
@@ -171,7 +171,7 @@ class Outbox:
             await self._send_first()
 
     async def drained(self) -> None:
-        """Wait until nothing is left to send."""
+        """Wait until all batches are sent."""
         while self._unsent:
             self._progress = trio.Event()
             await self._progress.wait()
@@ -179,19 +179,19 @@ class Outbox:
     async def accept(self, request: m.Publish, *, max_groups: int | None = None) -> Accepted:
         """Seal and store a batch; on return it is on disk and will be sent.
 
-        `max_groups` may wait with it, where peers are there to take them.
+        At most `max_groups` may wait, this batch included, while peers are subscribed.
 
         Raises:
             StoreError: it is not on disk, and not accepted.
             OversizeBatchError: peers would reject it.
-            OutboxFullError: it has no number, and may be tried again.
+            OutboxFullError: it has no number yet; try again later.
         """
         sealed: list[SignedBatch] = []
         full = self._full(len(request.groups), max_groups)
 
         def make_envelope(sequence: int, previous: int) -> bytes:
             if full:
-                # Here, for a batch that has a number already is given its answer.
+                # Only here, since a resend of an accepted batch is answered in any case.
                 raise OutboxFullError(full)
             sealed.append(self.seal(request, sequence, previous))
             return sealed[0].envelope
@@ -199,7 +199,7 @@ class Outbox:
         try:
             own = await self._store.reserve_own(request.client_key, make_envelope)
         except OutboxFullError:
-            self.num_batches_put_off += 1
+            self.num_batches_postponed += 1
             raise
         signed = sealed[0] if own.is_new else None
         if signed is not None:
@@ -209,14 +209,14 @@ class Outbox:
         return Accepted(sequence=own.sequence, batch_id=own.batch_id, signed=signed)
 
     def _full(self, num_groups: int, max_groups: int | None) -> str:
-        """Return why no batch is accepted now, for people; empty if one is."""
+        """Return why no batch is accepted now, as a sentence; empty if one is."""
         now = trio.current_time()
-        self._restraint.note(self._late_s(self._restraint.judged_since), now)
-        if not self._heard:
+        self._backoff.note(self._late_s(self._backoff.judged_since), now)
+        if not self._has_subscribers:
             return ""
-        if self._restraint.is_slowed and (self._unsent or not self._restraint.is_soon(now)):
+        if self._backoff.is_slowed and (self._unsent or not self._backoff.is_soon(now)):
             return (
-                f"the swarm is {self._restraint.late_s:.0f} s behind, and this node shares less"
+                f"the swarm is {self._backoff.late_s:.0f} s behind, and this node shares less"
                 " until it has caught up"
             )
         if not self._unsent:
@@ -241,13 +241,13 @@ class Outbox:
                 await self._done_with(own.sequence)
 
     def _reopen(self, own: OwnBatch) -> SignedBatch | None:
-        """Return a stored batch if it is whole and of this swarm."""
+        """Return a stored batch if it is undamaged and of this swarm."""
         try:
             signed = reopen_batch(
                 own.envelope or b"", max_bytes=self._manifest.rules.max_batch_bytes
             )
         except Rejected as rejected:
-            log.warning("an unsent batch is damaged (%s); given up", rejected.reason)
+            log.warning("an unsent batch is damaged (%s): dropped", rejected.reason)
             return None
         return signed if signed.batch.swarm_digest == self._manifest.digest else None
 
@@ -321,8 +321,8 @@ class Outbox:
     async def _send_first(self) -> None:
         pace, own = self._pace, self._unsent[0]
         now = trio.current_time()
-        self._restraint.note(self._late_s(self._restraint.judged_since), now)
-        await trio.sleep(max(wait_s_of(pace, own.num_groups, now), self._restraint.wait_s(now)))
+        self._backoff.note(self._late_s(self._backoff.judged_since), now)
+        await trio.sleep(max(wait_s_of(pace, own.num_groups, now), self._backoff.wait_s(now)))
         if not self._unsent or self._unsent[0] is not own:
             return  # dropped in the meantime, by `_bound`
         if self._wall_ms() - own.created_ms > self._manifest.rules.max_age_seconds * 1000:
@@ -332,16 +332,16 @@ class Outbox:
             return
         elif await self._publish(self._topic(), own.message) > 0:
             self.num_batches_sent += 1
-            self._heard = True
+            self._has_subscribers = True
             pace.take(own.num_groups, trio.current_time())
-            self._restraint.sent(trio.current_time())
+            self._backoff.sent(trio.current_time())
             if own.announces is not None:
                 self.num_batches_announced += 1
                 self.announced.append(own.announces)
                 self._announced.take(1, trio.current_time())
                 self._announced_bytes.take(own.num_bytes, trio.current_time())
         else:
-            self._heard = False
+            self._has_subscribers = False
             await trio.sleep(RETRY_S)
             return
         # Recorded before it leaves the queue: a caller of `drained` may stop the node at once.
@@ -357,40 +357,40 @@ class Outbox:
 
     async def _bound(self) -> None:
         while len(self._unsent) > MAX_UNSENT:
-            given_up = self._unsent.popleft()
+            dropped = self._unsent.popleft()
             self.num_batches_expired += 1
-            await self._done_with(given_up.sequence)
+            await self._done_with(dropped.sequence)
 
     async def _done_with(self, sequence: int) -> None:
         try:
             await self._store.mark_sent(sequence)
         except StoreError as error:
             # After a restart it is sent once more, as a duplicate.
-            log.log(error.log_level, "batch %d is not noted as sent: %s", sequence, error)
+            log.log(error.log_level, "batch %d is not marked as sent: %s", sequence, error)
 
 
 def wait_s_of(pace: TokenBucket, num_groups: int, now: float) -> float:
     """Return the seconds until a batch may be sent.
 
-    The measure holds what is left of it or it waits: so at any peer half a quota is left, which is
-    what a restart may begin with. A batch larger than the measure takes all of both.
+    It waits until `pace` has tokens for it, so that half of the quota is left at every peer, which
+    a restart may begin with. A batch larger than the burst uses all of both.
     """
     wait_s = pace.wait_s(num_groups, now)
     is_whole = num_groups > _BURST_SHARE * LedgerLimits().burst_groups
-    # Also of a peer that has heard the batch before it late.
+    # Also at a peer that received the previous batch late.
     return wait_s + LATE_S if is_whole else wait_s
 
 
 def new_pace(now: float) -> TokenBucket:
-    """Return the measure of groups that may go out: under any peer's quota, whenever it began.
+    """Return the rate limit for sent groups: below any peer's quota, whenever that began.
 
-    It begins empty, for an earlier life may have just used it.
+    It begins empty, since the process before a restart may have just used it.
     """
     quota = LedgerLimits()
     pace = Rate(
         burst=_BURST_SHARE * quota.burst_groups,
         per_second=_PACE_SHARE * quota.groups_per_second,
     )
-    measure = TokenBucket(pace, now)
-    measure.take(pace.burst, now)
-    return measure
+    bucket = TokenBucket(pace, now)
+    bucket.take(pace.burst, now)
+    return bucket

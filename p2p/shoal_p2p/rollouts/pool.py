@@ -49,15 +49,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GROUPS_A_STEP, COMPLETIONS_A_STEP = 64, 256
-"""The most that goes into the buffer before everybody else has a turn: two milliseconds or so, most
-of it for long completions, which are cut short to be shown."""
+"""Most groups and completions inserted before other tasks run: about two milliseconds, most of it
+for long completions, which are truncated for display."""
 WRITTEN_AFTER_S = 0.5
-"""Longest wait of a batch in the buffer for the disk, so that what comes meanwhile shares its
-transaction, which took an eighth of a delivery's CPU. A kill costs others' batches of that time,
-which the next start asks peers for."""
+"""Longest time, in seconds, until a buffered batch is written to disk. Batches share a transaction,
+which took an eighth of a delivery's CPU. A killed node loses external batches of that time, which
+the next start requests from peers."""
 WRITTEN_BYTES = WHOLE_MESSAGE_BYTES
-"""Envelopes that wait for the disk. Beyond it they are written at once: so what was pulled, which
-is larger, can be pulled from here without delay."""
+"""Bytes of unwritten envelopes beyond which they are written immediately, so that peers can pull
+large batches from here without delay."""
 _SWEEP_SECONDS = 5.0
 _SERVED_MS = int(1000 * LATELY_S)
 """Time for which a batch stays on disk for peers that missed it, after this node needs it."""
@@ -103,8 +103,8 @@ class RolloutPool:
         network_of: Callable[[PeerId], str] = str,
         keepers: Sequence[EventHandler] = (),
     ) -> None:
-        """`keepers` are told in this order, each whatever becomes of the others; `network_of`
-        names the network of a publisher (`MetNetworks.network_of`).
+        """`keepers` get events in this order, even if an earlier one fails. `network_of` returns
+        the network of a publisher (`MetNetworks.network_of`).
         """
         self._buffer = buffer
         self._store = store
@@ -120,13 +120,13 @@ class RolloutPool:
         self.restored = trio.Event()
         """Set once buffer and ledger are restored from disk."""
         self._unwritten: list[tuple[SignedBatch, Deliverer | None, int]] = []
-        """Batches in the buffer that are not on disk yet, who brought each, and when, in
-        milliseconds of the wall clock."""
+        """Batches in the buffer that are not on disk yet, the deliverer of each, and the wall clock
+        in milliseconds at its arrival."""
         self._unwritten_bytes = 0
         self._has_kept = trio.Event()
-        """Set when there are such."""
+        """Set when there are unwritten batches."""
         self._turn_groups = self._turn_completions = 0
-        """Taken in since everybody else had a turn."""
+        """Inserted since other tasks last ran."""
         self.groups_received = 0
         self.groups_published = 0
 
@@ -175,7 +175,7 @@ class RolloutPool:
         while True:
             await trio.sleep(_SWEEP_SECONDS)
             self._buffer.expire(trio.current_time())
-            await self._replace_what_left()
+            await self._replace_removed()
             if trio.current_time() >= next_prune:
                 next_prune = trio.current_time() + MINUTE_S
                 await self._prune()
@@ -183,8 +183,8 @@ class RolloutPool:
     async def keep_all(self, batches: Sequence[SignedBatch]) -> None:
         """Put validated batches into the buffer, in their order; they are written to disk soon.
 
-        Their durability is a convenience (a restart keeps its buffer), so on a full disk the groups
-        are used all the same, and are in memory alone.
+        Writing them only spares a restart from an empty buffer, so on a full disk the groups are
+        used from memory alone.
         """
         for signed in batches:
             groups, deliverer = signed.batch.groups, self._bringer(signed)
@@ -197,10 +197,10 @@ class RolloutPool:
             await self.write_all()
 
     def _bringer(self, signed: SignedBatch) -> Deliverer | None:
-        """Return the peer that brings a batch now, with the network that its groups count for.
+        """Return the peer that delivered a batch, with the network that its groups count for.
 
-        That is its publisher's own: what an honest peer forwards under other names is not its
-        doing, and names behind it are not many networks.
+        That is the publisher's network: an honest forwarder is not responsible for the identities
+        behind it, and these are not many networks.
         """
         if signed.delivered_by is None:
             return None
@@ -218,7 +218,7 @@ class RolloutPool:
         """Insert groups of a batch in chunks; False if it was withdrawn in the meantime."""
         share = len(signed.envelope) // max(1, len(signed.batch.groups))
         for step in steps_of(groups):
-            await self._let_others_in(step)
+            await self._yield_before(step)
             if signed.batch_id in self._withdrawn:
                 self._discard(signed.publisher, signed.batch_id)
                 return False
@@ -231,11 +231,11 @@ class RolloutPool:
             )
         return True
 
-    async def _let_others_in(self, step: Sequence[RolloutGroup]) -> None:
-        """Give everybody else a turn before `step`, if it is too much with what went before.
+    async def _yield_before(self, step: Sequence[RolloutGroup]) -> None:
+        """Run other tasks before `step` if it exceeds the limit with what was inserted before.
 
-        Not after each batch: in a loop that is full a turn takes a tenth of a second, and batches
-        came faster than they were kept.
+        Not after each batch: in a busy event loop a checkpoint takes a tenth of a second, and
+        batches would arrive faster than they are inserted.
         """
         num_completions = sum(len(group.completions) for group in step)
         self._turn_groups += len(step)
@@ -350,7 +350,7 @@ class RolloutPool:
                 pair.publisher, pair.sequence, pair.first, second, unwritten=first
             )
         except StoreError as error:
-            log.log(error.log_level, "evidence not kept: %s", error)
+            log.log(error.log_level, "evidence not stored: %s", error)
 
     def unwritten(self, batch_id: BatchId) -> bytes | None:
         """Return the envelope of a batch that is not on disk yet."""
@@ -364,7 +364,7 @@ class RolloutPool:
         ]
         self._buffer.discard([group.group_id for group in entries], publisher)
 
-    async def _replace_what_left(self) -> None:
+    async def _replace_removed(self) -> None:
         """Replace groups removed by their publisher with copies in other publishers' batches."""
         for _ in range(MAX_COPIES):  # the first copy's publisher may have equivocated, too
             missing = await self._missing()
@@ -402,7 +402,7 @@ class RolloutPool:
             if isinstance(signed, Rejected):
                 raise signed
         except (StoreError, Rejected) as error:
-            log.log(logging.DEBUG, "a batch with groups that have left cannot be read: %s", error)
+            log.log(logging.DEBUG, "a batch with removed groups cannot be read: %s", error)
             return
         groups = [one for one in signed.batch.groups if digests.group_id(one) in ids]
         await self._buffered(signed, groups, copy.received_at, copy.deliverer)
@@ -416,7 +416,7 @@ class RolloutPool:
         own: bool,
         deliverer: Deliverer | None = None,
     ) -> None:
-        """Insert the groups of an envelope of `num_bytes`; return the new ones."""
+        """Insert the groups of an envelope of `num_bytes`, and report the new ones."""
         now = trio.current_time()
         share = num_bytes // max(1, len(groups))
         offer = self._buffer.record_own if own else self._buffer.insert
@@ -444,7 +444,7 @@ class RolloutPool:
     def _is_anothers(self, group: PublishedGroup) -> bool:
         """Return whether the buffer has a group from another publisher than this one."""
         entry = self._buffer.get(group.group_id)
-        if entry is None:  # withdrawn, and a trainer has it yet
+        if entry is None:  # withdrawn, but still leased
             return self._buffer.holds(group.group_id)
         return entry.group.publisher != group.publisher
 
@@ -466,7 +466,7 @@ class RolloutPool:
                 keeper.on_event(event)
             except Exception:
                 # An error in one handler must not affect the others.
-                log.exception("%s did not take %s", type(keeper).__name__, type(event).__name__)
+                log.exception("%s failed on %s", type(keeper).__name__, type(event).__name__)
 
     def _of_use(self) -> set[BatchId]:
         """Return the batches with a buffered group, a possible replacement, or an own group."""

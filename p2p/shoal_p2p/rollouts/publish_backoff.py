@@ -15,7 +15,7 @@ import random
 LATE_S = 1.0
 """Messages this late in the median slow a publisher down. A few lost ones, which are late by a
 heartbeat and a second, move no median. With 2 s, 32 nodes at twice what their cores carry had a
-p99 of 17 s, with 1.5 s 12 s, with 1 s 7 s (`benchmarks.delivery`, beside other work)."""
+p99 of 17 s, with 1.5 s 12 s, with 1 s 7 s (`benchmarks.delivery`, on a machine with other load)."""
 EASED_S = LATE_S / 2
 """Lag below which batches are sent faster again, in seconds."""
 MOST_GAP_S = 30.0
@@ -48,16 +48,18 @@ class PublishBackoff:
         self.judged_since = -math.inf
         """Messages sent before this time do not reflect the latest gap."""
         self.late_s = 0.0
-        """Lateness of the latest note, in seconds."""
+        """Lag of the latest note, in seconds."""
 
     @property
     def is_slowed(self) -> bool:
-        """True if own batches are held back."""
+        """True if own batches are delayed."""
         return self._gap_s > 0
 
     def note(self, late_s: float | None, now: float) -> None:
-        """Take how late those messages arrive that were sent after `judged_since`; None where none
-        has come yet, which may well be because they are late."""
+        """Record the median lag of messages sent after `judged_since`.
+
+        None if none has arrived yet, possibly because they are late.
+        """
         elapsed = now - self._noted_at
         self._noted_at = now
         if late_s is None:

@@ -33,7 +33,7 @@ class RecentGroup:
     used: bool | None = None
     """True if it was trained on; None if unknown."""
     skip_reason: str = ""
-    """An `SkipReason`, where it was not."""
+    """A `SkipReason` if it was not."""
 
     @property
     def num_bytes(self) -> int:
@@ -42,7 +42,7 @@ class RecentGroup:
 
 
 class RecentRollouts:
-    """A ring of the latest groups."""
+    """The latest groups, bounded in number and bytes."""
 
     def __init__(self, capacity: int = REMEMBERED) -> None:
         self._groups: OrderedDict[GroupId, RecentGroup] = OrderedDict()
@@ -74,7 +74,7 @@ class RecentRollouts:
             self.num_bytes -= known.num_bytes
 
     def verified(self, group_id: GroupId, rewards: Sequence[float]) -> None:
-        """Note the trainer's rewards."""
+        """Record the trainer's rewards."""
         known = self._groups.get(group_id)
         if known is not None:
             known.rewards = tuple(rewards)
@@ -86,7 +86,7 @@ class RecentRollouts:
             known.used, known.skip_reason = not skip_reason, skip_reason
 
     def of_id(self, group_id: GroupId) -> list[RecentGroup]:
-        """Return the group with an id, or None."""
+        """Return the group with an id, as a list of at most one."""
         known = self._groups.get(group_id)
         return [] if known is None else [known]
 

@@ -1,4 +1,4 @@
-"""Envelopes that were valid here before, opened again outside the event loop."""
+"""Decodes stored envelopes again outside the event loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Reopener:
     """Opens envelopes from this node's own disk, one call at a time."""
 
     def __init__(self, in_thread: InThread, *, max_bytes: int) -> None:
-        """`max_bytes` is the most that a batch may unpack to."""
+        """`max_bytes` is the limit on a decompressed batch."""
         self._in_thread = in_thread
         self._max_bytes = max_bytes
         self._one_at_a_time = trio.CapacityLimiter(1)
@@ -33,7 +33,7 @@ class Reopener:
         return await self.in_thread(lambda: [self._open(envelope) for envelope in envelopes])
 
     async def in_thread(self, function: Callable[[], T]) -> T:
-        """Return what `function` returns, which does not run on the event loop."""
+        """Call `function` in a thread and return its result."""
         return await self._in_thread(function, limiter=self._one_at_a_time)
 
     def _open(self, envelope: bytes) -> SignedBatch | Rejected:

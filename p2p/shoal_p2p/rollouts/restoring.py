@@ -34,7 +34,7 @@ TakeBack = Callable[[SignedBatch, StoredBatch], Awaitable[None]]
 
 
 class Restoring:
-    """Fills buffer and ledger from disk; damaged rows are named and left out."""
+    """Fills buffer and ledger from disk; damaged rows are logged and skipped."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Restoring:
 
     async def _restore(self, signed: SignedBatch | Rejected, stored: StoredBatch) -> None:
         if isinstance(signed, Rejected):
-            log.warning("a stored batch is damaged (%s); left out", signed.reason)
+            log.warning("a stored batch is damaged (%s): skipped", signed.reason)
             return
         if signed.batch.swarm_digest != self._swarm_digest:
             return  # of a swarm that this node has left
@@ -85,7 +85,7 @@ class Restoring:
         await self._take_back(signed, stored)
 
     async def _weigh(self, pair: EvidencePair) -> None:
-        """Mark a sequence number as signed twice if the pair proves it; else drop the pair."""
+        """Mark a sequence number as signed twice if the pair proves it; otherwise drop the pair."""
         is_proof = await self._reopener.in_thread(
             lambda: proves_equivocation(
                 pair.publisher,
@@ -109,7 +109,7 @@ class Restoring:
             await self._refuse_content(pair.publisher, pair.first)
 
     async def _refuse_content(self, publisher: PeerId, first: bytes) -> None:
-        """Take what was withdrawn from others only: its publisher could withdraw it again."""
+        """Accept withdrawn content only from other publishers: this one could withdraw it again."""
         (signed,) = await self._reopener.open([first])
         if not isinstance(signed, Rejected):
             self._buffer.refuse(map(digests.group_id, signed.batch.groups), publisher)

@@ -24,7 +24,7 @@ from shoal_base.bounded import REMEMBERED, BoundedDict
 from shoal_ipc import messages as m
 from shoal_ipc.answers.learning import FamilyStats, LastHour, Ledger, PublisherStats
 from shoal_p2p.rollouts.network_shares import (
-    MAX_TOLD_APART,
+    MAX_TRACKED,
     MINUTE_MS,
     WINDOW_MINUTES,
     NetworkShares,
@@ -60,7 +60,7 @@ class PublisherTotals:
     """Time when a group of it was trained on last; 0 for never."""
     minutes: deque[Minute] = field(default_factory=lambda: deque(maxlen=WINDOW_MINUTES))
 
-    def lately(self, now_ms: int) -> Minute:
+    def last_hour(self, now_ms: int) -> Minute:
         """Return the sum over the last hour."""
         first = now_ms // MINUTE_MS - WINDOW_MINUTES + 1
         found = [one for one in self.minutes if one.minute >= first]
@@ -139,26 +139,26 @@ class TrainingStats:
 
     def _clear(self) -> None:
         self.round = 0
-        self._rows: BoundedDict[PeerId, PublisherTotals] = BoundedDict(MAX_TOLD_APART)
-        self._families: BoundedDict[str, FamilyAnswers] = BoundedDict(MAX_TOLD_APART)
+        self._rows: BoundedDict[PeerId, PublisherTotals] = BoundedDict(MAX_TRACKED)
+        self._families: BoundedDict[str, FamilyAnswers] = BoundedDict(MAX_TRACKED)
         self._journal: deque[tuple[int, list[_Added]]] = deque(maxlen=REMEMBERED)
         """Additions of the latest rounds; older ones cannot be undone."""
         self._began_ms = 0
         """Time when the first round was recorded; 0 before it."""
 
-    def take(self, round_number: int, learnt: Sequence[m.GroupOutcome], *, now_ms: int) -> None:
+    def take(self, round_number: int, outcomes: Sequence[m.GroupOutcome], *, now_ms: int) -> None:
         """Record the outcomes of a round."""
         if round_number <= 1:
             self._clear()
         elif round_number <= self.round:
-            self._take_back(round_number)
+            self._undo_from(round_number)
         self.round = round_number
         self._taken += 1
         if not self._rows:
             self._began_ms = now_ms
-        self._journal.append((round_number, [self._add(one, now_ms) for one in learnt]))
-        for one in learnt:
-            self.origins.learnt(one, now_ms)
+        self._journal.append((round_number, [self._add(one, now_ms) for one in outcomes]))
+        for one in outcomes:
+            self.origins.add_outcome(one, now_ms)
 
     def _add(self, one: m.GroupOutcome, now_ms: int) -> _Added:
         publisher = one.publisher or self._me
@@ -177,7 +177,7 @@ class TrainingStats:
             self._families.use(one.family[:MAX_NAME_BYTES], FamilyAnswers).add(reward)
         return publisher, not one.skip_reason, signal, reward
 
-    def _take_back(self, round_number: int) -> None:
+    def _undo_from(self, round_number: int) -> None:
         """Undo this round and later ones: the trainer was rolled back behind them."""
         while self._journal and self._journal[-1][0] >= round_number:
             for publisher, was_trained, signal, reward in self._journal.pop()[1]:
@@ -211,7 +211,7 @@ class TrainingStats:
             round=self.round,
             publishers=self.publishers(now_ms),
             families=self.families(),
-            last_hour=self.lately(now_ms),
+            last_hour=self.last_hour(now_ms),
         )
 
     def publishers(self, now_ms: int) -> tuple[PublisherStats, ...]:
@@ -243,12 +243,12 @@ class TrainingStats:
             for name, row in sorted(self._families.items())
         )
 
-    def lately(self, now_ms: int) -> LastHour:
+    def last_hour(self, now_ms: int) -> LastHour:
         """Return the external and the local signal of the last hour."""
         own, others = Minute(minute=0), Minute(minute=0)
         oldest = now_ms // MINUTE_MS
         for peer_id, row in self._rows.items():
-            found = row.lately(now_ms)
+            found = row.last_hour(now_ms)
             to = own if peer_id == self._me else others
             to.groups += found.groups
             to.signal += found.signal

@@ -27,7 +27,7 @@ UNKNOWN_NETWORK: Final = ""
 _DECAY: Final = 0.95
 """Share of a source's signal that still counts one round later: about twenty rounds count."""
 _CEILING_FACTOR: Final = 1.1
-"""A ceiling relative to an even share. In simulated runs of eight publishers, one of which always
+"""A ceiling relative to an even share. In simulated runs of eight publishers, where one always
 has signal (tests/policy/choice/test_sources.py), 1.1 limits that one to 14.7 % of the signal where
 the others have any one time in ten, and costs honest ones 2 % of theirs. 1.2 allows 15.6 % at the
 same cost; at 1.0 honest publishers limit each other.

@@ -34,7 +34,7 @@ class PlayedGame(Conversation):
         if sample.finish_reason is FinishReason.LENGTH:
             self.ended = FinishReason.LENGTH
         if SEPARATOR in text:
-            # It could not be told from two messages, so only the part before it is kept.
+            # It would look like two messages, so only the part before it is kept.
             self.ended = FinishReason.LENGTH
             ids, text = _before_separator(policy, ids)
         self.completion_positions += range(len(self.ids), len(self.ids) + len(ids))

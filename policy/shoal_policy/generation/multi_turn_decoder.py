@@ -164,7 +164,7 @@ class _Attention:
         columns: int,
         longest: int,
     ) -> None:
-        """`caches` have this many columns, of which the first `longest` are in use."""
+        """`caches` have `columns` columns; the first `longest` are in use."""
         self._now, self._caches, self.columns, self._longest = now, caches, columns, longest
         places_W = torch.arange(longest, device=now.lengths_R.device)
         self._single_R11W = (places_W <= now.lengths_R[:, None])[:, None, None]

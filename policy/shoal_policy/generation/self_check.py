@@ -5,7 +5,7 @@
                                   ─▶ one full forward pass each ┘
 
 Some architectures let padding into their state, or keep a cache that does not fit several rows.
-Nothing else shows it: such a model answers fluently, and wrong beside a longer prompt.
+Nothing else shows it: such a model answers fluently, and wrongly in a batch with a longer prompt.
 """
 
 from __future__ import annotations

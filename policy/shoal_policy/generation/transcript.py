@@ -61,7 +61,7 @@ class Transcript(Conversation):
         if not self.question.max_turns or answer.finish_reason is FinishReason.LENGTH:
             self.ended = answer.finish_reason
         if self.question.max_turns and SEPARATOR in text:
-            # It could not be told from two messages, so only the part before it is kept.
+            # It would look like two messages, so only the part before it is kept.
             text, self.ended = text.split(SEPARATOR, 1)[0], FinishReason.LENGTH
         self.messages.append(text)
 

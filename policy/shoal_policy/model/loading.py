@@ -272,7 +272,7 @@ def _check_memory(
             where = f" on each of {parts} devices"
         raise ModelError(
             f"model {model!r} has {num_weights / 1e6:,.0f} million weights and needs at least "
-            f"{format_gib(needed)}{where}, of which {format_gib(free)} are free: a smaller "
+            f"{format_gib(needed)}{where}, but only {format_gib(free)} are free: a smaller "
             "--model, --lora-rank 16 or --dtype bfloat16 need less"
         )
 

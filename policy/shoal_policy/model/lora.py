@@ -62,7 +62,7 @@ def add_adapter(policy: Policy, rank: int, *, seed: int) -> Policy:
 def _targets(policy: Policy) -> list[str]:
     """Return the names of the layers that get an adapter.
 
-    Left out are routers of experts, some of which return more than a product, and the last layer
+    Routers of experts are excluded, since some return more than a product, and so is the last layer
     of a Mamba block: its fused kernels read the matrix past the layer.
     """
     model, head = policy.model, policy.model.get_output_embeddings()

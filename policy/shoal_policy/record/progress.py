@@ -80,9 +80,9 @@ class RoundRecord:
     sampling_logp_difference: float | None
     """The same difference over the own tokens trained on; in nats. TRL."""
     steps_no_signal: int
-    """Optimiser steps left out because no completion had an advantage."""
+    """Optimiser steps skipped because no completion had an advantage."""
     steps_nonfinite: int
-    """Optimiser steps left out because the loss or the gradient was NaN or infinite; the log names
+    """Optimiser steps skipped because the loss or the gradient was NaN or infinite; the log names
     their groups."""
     token_budget: int
     """Size of a micro-batch: `--token-budget`, halved each time that memory ran out."""

@@ -27,7 +27,7 @@ from shoal_settings.schema import Settings
 log = logging.getLogger(__name__)
 
 PROJECT = "shoal"
-FIRST_EVENTS = 1000  # points that can be told apart on a wide screen; a guess
+FIRST_EVENTS = 1000  # points that a wide screen can show separately; a guess
 SECONDS_AN_EVENT = 5.0
 """Seconds per event after the first ones, and TensorBoard's flush interval: a small model runs
 twenty rounds per second."""

@@ -19,7 +19,7 @@ import trio
 from shoal_lab.simulation.parts import at_once
 from shoal_p2p.bundles import acceptor
 from shoal_p2p.bundles.acceptor import TaskAcceptor, TaskOffer
-from shoal_p2p.bundles.asking import asking, shown
+from shoal_p2p.bundles.asking import build_deciders, describe_offer
 from shoal_settings.accept_tasks import AcceptRule, parse_accept_rule
 from shoal_settings.schema import Settings
 from shoal_tasks import swarm
@@ -55,7 +55,7 @@ class Joiner:
         setting: str = "20MB,sums",
         task_files: Sequence[str] = (),
     ) -> None:
-        refuse, _ = asking(Settings(accept_tasks=setting, json_output=True))
+        refuse, _ = build_deciders(Settings(accept_tasks=setting, json_output=True))
         acceptor = TaskAcceptor(
             client=self.fixture.client,
             data_dir=self.folder,
@@ -100,7 +100,7 @@ async def test_a_script_states_what_it_accepts(
     await joiner.bring(setting)
     assert joiner.has_task is (not why)
     if why:
-        assert "task sums is left out: " in caplog.text and why in caplog.text
+        assert "task sums is skipped: " in caplog.text and why in caplog.text
         assert len(joiner.offers) == 0
     again = len(joiner.fixture.here.requests)
     await joiner.bring(setting)
@@ -174,7 +174,7 @@ async def test_rows_that_are_none_are_never_offered(
     joiner = Joiner(TransferFixture(spec=bad), tmp_path / "j")
     await joiner.bring("20MB")
     assert joiner.offers == [] and not joiner.has_task
-    assert re.search(f"task sums is left out: .*({why})", caplog.text), caplog.text
+    assert re.search(f"task sums is skipped: .*({why})", caplog.text), caplog.text
     assert caplog.text.count("\n") <= 2
 
 
@@ -225,7 +225,7 @@ def test_only_a_yes_at_the_terminal_accepts(
     with os.fdopen(theirs) as terminal:
         monkeypatch.setattr(sys, "stdin", terminal)
         os.write(ours, typed.encode() + b"\n")
-        refuse, ask = asking(Settings())
+        refuse, ask = build_deciders(Settings())
         assert refuse(spec, 1 << 40) == "", "a person is shown the size"
         assert trio.run(ask, offer) is accepts
     os.close(ours)
@@ -257,7 +257,7 @@ async def test_the_person_sees_what_they_accept(tmp_path: Path) -> None:
     joiner = Joiner(TransferFixture(spec=spec), tmp_path / "j")
     await joiner.bring()
     (offer,) = joiner.offers
-    lines = list(shown(offer, "Landlock"))
+    lines = list(describe_offer(offer, "Landlock"))
     text = "\n".join(lines)
     assert "\x1b" not in text and all("\n" not in line for line in lines)
     for part in (

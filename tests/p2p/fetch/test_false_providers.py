@@ -123,7 +123,7 @@ async def test_who_does_not_answer_about_ones_own_batches_is_asked_for_the_rest(
         false.host.set_request_handler(
             ROLLOUTS_PROTOCOL, _never, max_request_bytes=MAX_REQUEST_BYTES
         )
-        asker = victim.exchange.twins._asker
+        asker = victim.exchange.duplicate_identity._asker
         with pytest.raises(NoAnswerError, match="timeout"):
             await asker.ask(false.peer_id, own, Listing, is_vital=False)
         assert asker.is_usable(false.peer_id)

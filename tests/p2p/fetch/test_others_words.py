@@ -111,7 +111,7 @@ async def test_changed_copies_of_the_nodes_own_batches_are_no_twin(
         stranger.gives(copies, refs)
         await stranger.host.dial(victim.address)
         await until(lambda: victim.blamed(stranger.peer_id))
-        assert not victim.exchange.twins.found
+        assert not victim.exchange.duplicate_identity.found
         assert "identity.key" not in caplog.text
         assert set(victim.blamed(stranger.peer_id)) == {Reason.NOT_CANONICAL}
 
@@ -124,7 +124,7 @@ async def test_a_batch_of_the_nodes_own_key_that_it_did_not_make_is_a_twin(
         theirs = twin.signed()
         stranger.gives([theirs.envelope], [ref_of(theirs)])
         await stranger.host.dial(victim.address)
-        await until(lambda: victim.exchange.twins.found)
+        await until(lambda: victim.exchange.duplicate_identity.found)
         assert "identity.key" in caplog.text
         assert victim.blamed(stranger.peer_id) == []
 
@@ -145,14 +145,14 @@ async def test_a_copy_of_the_whole_folder_is_a_twin_however_long_the_run_was(
         stranger.gives([signed.envelope for signed in held], list(map(ref_of, held)))
         await stranger.host.dial(victim.address)
         await until(lambda: victim.host.is_connected(stranger.peer_id))
-        await victim.exchange.twins.ask(stranger.peer_id)
-        assert victim.exchange.twins.found
+        await victim.exchange.duplicate_identity.ask(stranger.peer_id)
+        assert victim.exchange.duplicate_identity.found
 
 
 async def until_found(node: ExchangeNode, witness: ExchangeNode) -> None:
     """Dial the witness whenever the other node of this identity has taken the connection."""
     with trio.fail_after(PATIENCE_S):
-        while not node.exchange.twins.found:
+        while not node.exchange.duplicate_identity.found:
             if not node.host.is_connected(witness.peer_id):
                 with contextlib.suppress(DialError):
                     await node.host.dial(witness.address)
@@ -183,7 +183,7 @@ async def test_a_copied_folder_is_named_to_both_of_its_owners(
             await until(lambda: "signed two batches as number" in caplog.text)
             await until_found(copy, witness)
             await until_found(first, witness)
-        assert not witness.exchange.twins.found
+        assert not witness.exchange.duplicate_identity.found
 
 
 async def test_own_batches_that_this_node_has_forgotten_are_no_twins(
@@ -198,8 +198,8 @@ async def test_own_batches_that_this_node_has_forgotten_are_no_twins(
         stranger.gives([signed.envelope for signed in own], list(map(ref_of, own)))
         await stranger.host.dial(victim.address)
         for _ in range(2):
-            await victim.exchange.twins.ask(stranger.peer_id)
-        assert not victim.exchange.twins.found
+            await victim.exchange.duplicate_identity.ask(stranger.peer_id)
+        assert not victim.exchange.duplicate_identity.found
         assert victim.blamed(stranger.peer_id) == []
 
 

@@ -71,7 +71,7 @@ def test_claimed_bytes_are_their_publishers_and_flown_ones_everybodys() -> None:
     assert [offer(queue, job(n)) for n in range(3)] == [None, None, Reason.OVER_QUOTA]
     # Claims of one take nothing from another.
     assert offer(queue, job(5, BOB, 250)) is None
-    queue.flowed(600, 0.0)
+    queue.charge_bytes(600, 0.0)
     assert offer(queue, job(6, EVE)) is Reason.BUSY
     assert offer(queue, job(6, EVE), now=10.1) is None
 
@@ -101,11 +101,11 @@ def test_a_full_queue_makes_room_for_whoever_has_less_in_it() -> None:
 
 def test_who_announced_in_vain_comes_last() -> None:
     queue = PullQueue(QueueLimits(), 0.0)
-    queue.note(job(0, EVE), was_had=False)
+    queue.record(job(0, EVE), succeeded=False)
     offer(queue, job(1, EVE))
     offer(queue, job(2, BOB))
     assert started(queue, 2) == [job(2, BOB), job(1, EVE)]
-    queue.note(job(0, EVE), was_had=True)
+    queue.record(job(0, EVE), succeeded=True)
     queue.finish(job(1, EVE))
     offer(queue, job(3, EVE))
     offer(queue, job(4, ANN))
@@ -128,7 +128,7 @@ def test_a_thousand_names_of_one_connection_neither_fill_the_queue_nor_all_that_
     assert started(queue, 4) == [*honest, None]
     for one in running[:8]:
         assert one is not None
-        queue.note(one, was_had=False)
+        queue.record(one, succeeded=False)
         queue.finish(one)
     more = job(3000, PeerId("honest 0"), lane=("home 0", PUBLISHED))
     offer(queue, more)
@@ -139,7 +139,7 @@ def test_who_has_claimed_in_vain_gets_nothing_beyond_what_may_run() -> None:
     queue = PullQueue(QueueLimits(), 0.0)
     lanes = [(f"liar {n}", PUBLISHED) for n in range(20)]
     for number, lane in enumerate(lanes):
-        queue.note(job(0, PeerId("gone"), lane=lane), was_had=False)
+        queue.record(job(0, PeerId("gone"), lane=lane), succeeded=False)
         offer(queue, job(number, PeerId(f"name {number}"), lane=lane))
     running = started(queue, 12)
     assert running.count(None) == 4
@@ -185,8 +185,8 @@ class QueueMachine(RuleBasedStateMachine):
     def finish(self, index: int, failed: bool) -> None:
         if self.running:
             one = self.running.pop(index % len(self.running))
-            self.queue.flowed(one.num_bytes, self.now)
-            self.queue.note(one, was_had=not failed)
+            self.queue.charge_bytes(one.num_bytes, self.now)
+            self.queue.record(one, succeeded=not failed)
             self.queue.finish(one)
 
     @rule(seconds=st.floats(0, 10))

@@ -136,9 +136,13 @@ STRANGE = replace(QUESTION, family="unheard of")
         (STRANGE, None, "answered with a Challenge"),
         (QUESTION, lambda me: b"\xff" * 9, "does not parse"),
         (QUESTION, lambda me: encode_reply(QUESTION), "answered with a Challenge"),
-        (QUESTION, lambda me: sealed_by(LIAR), "not of the answer"),
+        (QUESTION, lambda me: sealed_by(LIAR), "does not belong to the answer"),
         (QUESTION, lambda me: sealed_by(make.fresh_identity(), peer_id=me), "signed by"),
-        (QUESTION, lambda me: sealed_by(LIAR, peer_id=me, score=1.0), "not of the answer"),
+        (
+            QUESTION,
+            lambda me: sealed_by(LIAR, peer_id=me, score=1.0),
+            "does not belong to the answer",
+        ),
     ],
     ids=[
         *("no family of the swarm", "nonsense", "another question", "another's record"),

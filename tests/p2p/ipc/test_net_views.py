@@ -52,14 +52,14 @@ def test_who_asks_the_doctor_all_the_time_spares_the_peers(
 
     def asked_at(**options: float) -> float:
         two.call(doctor, options)
-        return float(views._around.at)
+        return float(views._report.at)
 
     first = asked_at(within_s=60)
     assert asked_at(within_s=60) == first
     second = asked_at()
     assert second > first
     # Who was alone asks anew, whatever it knew.
-    views._around = replace(views._around, alone=True)
+    views._report = replace(views._report, is_isolated=True)
     assert asked_at(within_s=60) > second
 
 
@@ -74,7 +74,7 @@ def test_the_doctor_finds_the_end_of_the_disk_and_says_so_by_its_exit_code(
     assert (code, answer["state"]) == (1, "bad")
     code, text, _ = debug.run(pair[1], "doctor")
     assert code == 1
-    assert "make room" in text
+    assert "free some space" in text
 
 
 def test_orders_about_a_peer_take_the_end_that_tables_print(

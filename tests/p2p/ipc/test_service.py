@@ -38,7 +38,7 @@ BAD_BATCHES: dict[str, tuple[m.Publish, str]] = {
     "too long a text": (make.publish([make.group(1, ("7", "x" * 40_000))]), "longer than"),
     "a held-out question": (
         make.publish([make.group(1), make.group(of=make.task(seed=0))]),
-        "seed 0 is kept for evaluation",
+        "seed 0 is reserved for evaluation",
     ),
     "too long a batch": (
         make.publish([make.group(n, ("7" * 32_000,) * 16) for n in range(8)]),
@@ -103,7 +103,7 @@ async def test_external_groups_come_with_their_provenance(node: LocalNode) -> No
 BAD_REQUESTS: list[tuple[m.Body, str]] = [
     (m.Sample(num_external=1, strategy="by_taste"), "by_taste"),
     (m.Sample(num_external=1, strategy="newest"), "newest"),
-    (m.Sample(num_external=1, exclude_ids=(GroupId(bytes(16)),)), "leave out"),
+    (m.Sample(num_external=1, exclude_ids=(GroupId(bytes(16)),)), "exclude"),
     (m.TrainerStatus(json="{"), "not JSON"),
     (m.TrainerStatus(json="[1]"), "not a JSON object"),
     (m.Inspect(view="nothing"), "no view 'nothing'"),

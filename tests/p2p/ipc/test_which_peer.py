@@ -30,9 +30,9 @@ def test_a_whole_id_needs_not_be_known() -> None:
 @pytest.mark.parametrize(
     ("text", "known", "says"),
     [
-        ("nonsense", [ONE], "'nonsense' is not a peer id, nor how that of a known peer begins"),
+        ("nonsense", [ONE], "'nonsense' is not a peer id, nor the beginning or end of a known one"),
         ("12D3KooW…", [ONE], "'12D3KooW…' may be any peer; known here: …"),
-        ("12D3", [], "'12D3' may be any peer; known here: nobody"),
+        ("12D3", [], "'12D3' may be any peer; known here: none"),
         ("", [ONE], "'' is not a peer id; known here: …"),
         ("…", [ONE], "'…' is not a peer id"),
         ("ünd", [ONE], "'ünd' is not a peer id"),

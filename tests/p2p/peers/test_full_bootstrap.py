@@ -64,9 +64,9 @@ async def test_who_is_let_go_is_told_and_waits_and_both_doctors_say_why(tmp_path
             await until(waiting, patience_s=30.0)
             (gone, *_) = waiting()
             (seen,) = await findings(gone, "bootstrap")
-            assert "is full: it let this node go" in seen.message
+            assert "is full: it disconnected this node" in seen.message
             (seen,) = await findings(meeting, "full")
-            assert "peers were let go to make room" in seen.message
+            assert "were disconnected to free a slot" in seen.message
             assert "--max-connections" in seen.remedy
 
 

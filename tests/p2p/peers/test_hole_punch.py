@@ -134,7 +134,7 @@ async def test_it_is_tried_three_times_and_then_not_for_a_while(
         await trio.sleep(40)
         assert (punch.counts, host.num_talks) == ((0, 1), 3)
         assert "stays behind its relay" in caplog.text
-        assert "shows each another port" in caplog.text
+        assert "shows each peer another port" in caplog.text
         await trio.sleep(AGAIN_S - 60)
         assert host.num_talks == 3
         await trio.sleep(120)

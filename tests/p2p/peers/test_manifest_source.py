@@ -223,7 +223,7 @@ async def test_another_swarm_at_the_address_is_told_and_not_joined(tmp_path: Pat
     mine = make.swarm("mine")
     async with pair(THEIRS, tmp_path, wanted=mine) as (source, host, address):
         await host.dial(address)
-        with pytest.raises(ManifestError, match=r"of another swarm \(theirs"):
+        with pytest.raises(ManifestError, match=r"in another swarm \(theirs"):
             await source.find()
         assert load_manifest(tmp_path) is None
 
@@ -239,7 +239,7 @@ async def test_what_an_earlier_run_kept_counts_only_if_it_is_the_swarm_wanted(
         assert found.manifest == mine
         async with trio.open_nursery() as nursery:
             nursery.start_soon(source.watch, found)
-            await until(lambda: "is of another swarm" in caplog.text)
+            await until(lambda: "is in another swarm" in caplog.text)
             nursery.cancel_scope.cancel()
         assert load_manifest(tmp_path) == mine
     save_manifest(tmp_path, mine)
@@ -309,7 +309,7 @@ async def test_a_swarm_that_began_here_meets_its_first_bootstrap(tmp_path: Path)
         mine = (await source.find()).manifest
     async with pair(THEIRS, tmp_path) as (source, host, address):
         await host.dial(address)
-        with pytest.raises(ManifestError, match=r"is of swarm theirs.*--data-dir.*--new-run"):
+        with pytest.raises(ManifestError, match=r"is in swarm theirs.*--data-dir.*--new-run"):
             await source.find()
     assert load_memory(tmp_path).is_founded
     async with pair(mine, tmp_path) as (source, host, address):

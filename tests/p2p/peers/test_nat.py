@@ -134,7 +134,7 @@ def test_a_router_that_forwards_ports_lets_others_in(
     wait_for(lambda: address_of(two, one), PATIENCE_S, "the two to meet")
     assert address_of(two, one) == place
     assert "a port" not in finding(one, "reachable")["remedy"]
-    assert "peers get in by it" in finding(one, "port mapping")["message"]
+    assert "peers can connect through it" in finding(one, "port mapping")["message"]
     one.stop()
     assert f"dport {port}" not in internet.forwards()
 

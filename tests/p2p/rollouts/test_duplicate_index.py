@@ -74,7 +74,7 @@ class Schedule:
             while node.live.member.intake.queue_length():
                 await trio.lowlevel.checkpoint()
         await trio.testing.wait_all_tasks_blocked()
-        await node.pool._replace_what_left()
+        await node.pool._replace_removed()
         here = {
             entry.group.group_id: entry.group.publisher
             for entry in node.buffer.external_groups()

@@ -33,7 +33,7 @@ def learn(
         reward=0.5,
         signal=signal,
     )
-    origins.learnt(outcome, now_ms)
+    origins.add_outcome(outcome, now_ms)
 
 
 def test_two_hundred_names_behind_one_connection_are_told_of_with_whom_to_block() -> None:
@@ -41,9 +41,9 @@ def test_two_hundred_names_behind_one_connection_are_told_of_with_whom_to_block(
     for number in range(200):
         learn(origins, "bad", f"name-{number}")
         learn(origins, "good", "ann", signal=1.5)
-    assert origins.one_network(0) == (
-        "40% of what was learnt from others in the last hour came from one network of 2, "
-        "under 200 names such as name-199"
+    assert origins.dominant_network(0) == (
+        "40% of the external signal of the last hour came from one network of 2, "
+        "with 200 publishers such as name-199"
     )
 
 
@@ -53,22 +53,22 @@ def test_many_names_that_were_never_met_are_told_of_from_a_tenth_on() -> None:
         for number in range(200):
             learn(origins, UNKNOWN_NETWORK, f"name-{number}", signal=signal)
             learn(origins, f"network-{number % 5}", signal=1.0)
-        assert bool(origins.one_network(0)) is is_told
-    assert origins.one_network(0) == (
-        "13% of what was learnt from others in the last hour came from 200 names that this node "
-        "has never been connected to"
+        assert bool(origins.dominant_network(0)) is is_told
+    assert origins.dominant_network(0) == (
+        "13% of the external signal of the last hour came from 200 publishers that this node "
+        "was never connected to"
     )
     few = NetworkShares()
     learn(few, UNKNOWN_NETWORK, "ann")
     learn(few, "good")
-    assert few.one_network(0) == "", "a few names are no crowd"
+    assert few.dominant_network(0) == "", "a few names are no crowd"
 
 
 def test_one_name_that_gives_far_more_than_others_is_told_of() -> None:
     origins = NetworkShares()
     for network, signal in (("bad", 12.0), ("good", 2.0), ("better", 3.0)):
         learn(origins, network, signal=signal)
-    assert origins.one_network(0).startswith("71% of what was learnt from others")
+    assert origins.dominant_network(0).startswith("71% of the external signal")
 
 
 def test_of_two_or_three_honest_networks_nothing_is_said() -> None:
@@ -78,7 +78,7 @@ def test_of_two_or_three_honest_networks_nothing_is_said() -> None:
             # Which neighbour is the first to pass something on is chance: in a swarm of three on
             # one machine it was one of them for 52 %.
             learn(origins, name, signal=2.2 if name == "ann" else 1.0)
-        assert origins.one_network(0) == ""
+        assert origins.dominant_network(0) == ""
 
 
 def test_what_was_not_trained_on_own_or_over_an_hour_ago_counts_nothing() -> None:
@@ -91,7 +91,7 @@ def test_what_was_not_trained_on_own_or_over_an_hour_ago_counts_nothing() -> Non
         reward=1.0,
         signal=9.0,
     )
-    origins.learnt(own, 0)
+    origins.add_outcome(own, 0)
     for bad in (0.0, -1.0, float("nan"), float("inf")):
         learn(origins, "odd", signal=bad)
     assert origins.networks(0) == []
@@ -132,5 +132,5 @@ def test_the_share_told_is_that_of_the_last_hour(
         assert one.networks == len(by_network)
         assert one.names == len({who for n, who, _, _ in lately if f"n{n}" == name})
     assert [one.share for one in found] == sorted((one.share for one in found), reverse=True)
-    told_of = origins.one_network(now * MINUTE_MS)
+    told_of = origins.dominant_network(now * MINUTE_MS)
     assert bool(told_of) <= any(one.share > 1 / 3 for one in found)

@@ -201,7 +201,7 @@ async def test_a_trainer_that_makes_more_than_peers_take_leaves_no_gap(
                 refused += 1
             await trio.sleep(0.005)
         assert refused > 20
-        assert refused == bench.outbox.num_batches_put_off
+        assert refused == bench.outbox.num_batches_postponed
         sent = await bench.sent()
         assert bench.outbox.num_batches_expired == 0
         assert [batch.sequence for batch in sent] == list(range(1, 121 - refused))

@@ -340,7 +340,7 @@ async def test_one_keepers_fault_costs_the_others_nothing(
         assert node.buffer.ready() == 1
         assert len((await node.store.load()).batch_ids) == 1
     assert [type(event) for event in notes.events] == [NewGroups, BatchKept]
-    assert "Broken did not take NewGroups" in caplog.text
+    assert "Broken failed on NewGroups" in caplog.text
 
 
 async def test_a_batch_stays_on_disk_as_long_as_its_groups_are_here_or_shown(

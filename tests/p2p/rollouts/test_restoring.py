@@ -169,5 +169,5 @@ async def test_a_copy_on_disk_replaces_what_left_as_who_brought_it(tmp_path: Pat
         await node.pool.keep_all([replace(honest, delivered_by=carrier)])
         node.pool._network_of = lambda _peer: ""
         await node.withdraw(stolen, thief.sign(9, sequence=5))
-        await node.pool._replace_what_left()
+        await node.pool._replace_removed()
         assert brought(node) == {(ann.peer_id, "10.1.2.0/24", carrier, False)}

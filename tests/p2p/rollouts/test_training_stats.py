@@ -20,7 +20,7 @@ from shoal_ipc.answers.learning import LastHour, PublisherStats
 from shoal_lab.simulation.parts import at_once
 from shoal_p2p.disk import KeptFile
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, keep_ledger, left_in
-from shoal_p2p.rollouts.network_shares import MAX_TOLD_APART, WINDOW_MINUTES
+from shoal_p2p.rollouts.network_shares import MAX_TRACKED, WINDOW_MINUTES
 from shoal_p2p.rollouts.training_stats import (
     FAMILY_GROUPS,
     TrainingStats,
@@ -54,7 +54,7 @@ def test_signal_is_what_was_trained_on() -> None:
     assert (ann.groups_seen, ann.groups_trained, ann.signal) == (2, 1, 2.0)
     assert (ann.model, ann.reward, ann.last_trained_s) == ("tiny", 0.5, 1.5)
     assert row(ledger, ME).is_local is True
-    assert replace(ledger.lately(NOW_MS), window_s=0) == LastHour(
+    assert replace(ledger.last_hour(NOW_MS), window_s=0) == LastHour(
         external_signal_share=round(2 / 3, 4),
         groups_local=1,
         groups_external=1,
@@ -67,9 +67,9 @@ def test_lately_is_an_hour() -> None:
     ledger.take(1, [group(), group()], now_ms=NOW_MS)
     ledger.take(2, [group()], now_ms=NOW_MS + 20 * MINUTE)
     assert row(ledger, ANN).groups_trained == 3
-    assert ledger.lately(NOW_MS + 25 * MINUTE).groups_external == 3
-    assert ledger.lately(NOW_MS + 65 * MINUTE).groups_external == 1
-    assert ledger.lately(NOW_MS + 3 * 60 * MINUTE).external_signal_share is None
+    assert ledger.last_hour(NOW_MS + 25 * MINUTE).groups_external == 3
+    assert ledger.last_hour(NOW_MS + 65 * MINUTE).groups_external == 1
+    assert ledger.last_hour(NOW_MS + 3 * 60 * MINUTE).external_signal_share is None
 
 
 @given(st.integers(0, 2 * MINUTE), st.integers(0, 3 * MINUTE))
@@ -79,8 +79,8 @@ def test_what_came_lately_came_since_the_first_round(begun_ms: int, later_ms: in
     ledger.take(1, [group()], now_ms=first_ms)
     now_ms = first_ms + later_ms
     ledger.take(2, [group()], now_ms=now_ms)
-    assert ledger.lately(now_ms).window_s == later_ms // 1000
-    assert TrainingStats.from_json(ledger.to_json()).lately(now_ms) == ledger.lately(now_ms)
+    assert ledger.last_hour(now_ms).window_s == later_ms // 1000
+    assert TrainingStats.from_json(ledger.to_json()).last_hour(now_ms) == ledger.last_hour(now_ms)
 
 
 def test_a_round_that_is_played_again_counts_once() -> None:
@@ -134,8 +134,8 @@ def test_whatever_a_trainer_tells_it_stays_within_its_bounds(seed: int) -> None:
         learnt.append(group(OWN, family=f"f{rng.randrange(500)}"))
         ledger.take(number, learnt, now_ms=now_ms)
     rows = ledger.publishers(now_ms)
-    assert len(rows) <= MAX_TOLD_APART
-    assert len(ledger.families()) <= MAX_TOLD_APART
+    assert len(rows) <= MAX_TRACKED
+    assert len(ledger.families()) <= MAX_TRACKED
     assert all(len(one.minutes) <= WINDOW_MINUTES for one in ledger._rows.values())
     json.dumps(to_json(ledger.view(now_ms)), allow_nan=False)
     assert len(ledger.to_json()) < 4 * 1024 * 1024
@@ -143,7 +143,7 @@ def test_whatever_a_trainer_tells_it_stays_within_its_bounds(seed: int) -> None:
     again.restore(ledger.to_json())
     assert again.publishers(now_ms) == rows
     assert again.families() == ledger.families()
-    assert again.lately(now_ms) == ledger.lately(now_ms)
+    assert again.last_hour(now_ms) == ledger.last_hour(now_ms)
 
 
 @pytest.mark.parametrize(

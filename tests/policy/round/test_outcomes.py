@@ -32,7 +32,7 @@ def test_a_round_reports_the_outcome_of_each_group(node: NodeThread, link: NodeL
     assert (found[flat].groups_trained, found[flat].groups_seen) == (0, 1)
     me = node.node.identity.peer_id
     assert (found[me].is_local, found[me].groups_trained) == (True, 2)
-    recent = node.node.live.learning.lately(wall_ms())
+    recent = node.node.live.learning.last_hour(wall_ms())
     assert recent.groups_external == 2
     assert recent.tokens_external > 0
     by_publisher = {r.group.publisher: r for r in node.node.recent.after(0, limit=99)}

@@ -1,1 +1,1 @@
-"""The doctor's checks, by subject: each looks at what was seen and says what it finds. Pure."""
+"""The doctor's checks, by subject: each reads the facts of a `Seen` and yields findings. Pure."""

@@ -1,4 +1,4 @@
-"""Checks of how a peer is reached: from outside, through routers, over which transports. Pure."""
+"""Checks of how peers reach this one: directly, through routers, over which transports. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def reachable(seen: Seen) -> Iterator[Finding]:
     tried = [one for one in facts.reachability if one.dialled]
     reached, relays = sum(one.reached for one in tried), len(seen.status.relays)
     if not tried:
-        why = "no connected peer could be asked" if facts.reachability else "nobody is there to ask"
-        yield found("reachable", f"not known: {why}", "warn", "ask again later")
+        why = "no connected peer could be asked" if facts.reachability else "no peer is connected"
+        yield found("reachable", f"not known: {why}", "warn", "check again later")
     elif reached:
         announced = ", ".join(facts.reach.announced)
         yield found(
             "reachable",
             f"{reached} of {len(tried)} peers that tried could connect to this node"
-            + (f", told to others as {announced}" if announced else ""),
+            + (f", announced as {announced}" if announced else ""),
         )
     elif relays:
         yield found(
@@ -35,9 +35,9 @@ def reachable(seen: Seen) -> Iterator[Finding]:
             "reachable",
             f"none of {len(tried)} peers that tried could connect to this node",
             "warn",
-            "it works by the connections that it opens itself; to be found by others too, "
-            "forward its TCP port, fix the port with --listen, and open the firewall; or have the "
-            "bootstrap started with --relay (docs/reach.md)",
+            "it works through the connections that it opens itself; so that peers can connect to "
+            "it, fix the port with --listen, forward that TCP port and open the firewall; or start "
+            "the bootstrap with --relay (docs/reach.md)",
         )
 
 
@@ -48,24 +48,24 @@ def port_mapping(seen: Seen) -> Iterator[Finding]:
         return
     forwards = f"the router forwards {mapping.address} to this node"
     if mapping.state == "reached":
-        yield found("port mapping", f"{forwards}, and peers get in by it")
+        yield found("port mapping", f"{forwards}, and peers can connect through it")
     elif mapping.state == "untried":
         yield found("port mapping", f"{forwards}; no peer has tried it yet")
     elif mapping.state == "shut":
         yield found(
             "port mapping",
-            f"{forwards}, but peers do not get in by it",
+            f"{forwards}, but peers cannot connect through it",
             "warn",
-            "there is another router above it, or a firewall: forward the port there too, or leave "
-            "it to relays",
+            "another router or a firewall is in front of it: forward the port there too, or rely "
+            "on relays",
         )
     else:
         is_reached = any(one.reached for one in seen.facts.reachability)
-        do = "turn UPnP on in the router, or forward the port by hand"
+        remedy = "turn UPnP on in the router, or forward the port by hand"
         yield found(
             "port mapping",
             f"no router forwards a port when asked ({mapping.error or 'not asked yet'})",
-            do="" if is_reached else do,
+            remedy="" if is_reached else remedy,
         )
 
 
@@ -74,14 +74,18 @@ def direct(seen: Seen) -> Iterator[Finding]:
     reach = seen.facts.reach
     if not (reach.direct_attempts or reach.relayed):
         return
-    doors = "; this node's router shows each place another port" if reach.is_symmetric_nat else ""
-    do = "a forwarded port of one of the two makes the others direct"
+    nat = (
+        "; this node's router shows each peer another port (symmetric NAT)"
+        if reach.is_symmetric_nat
+        else ""
+    )
+    remedy = "forward a port at one of the two peers: then they can connect directly"
     yield found(
         "direct",
         f"{reach.direct_successes} of {reach.direct_attempts} peers met through a relay are "
         "reached directly since; "
-        f"{reach.relayed} go through one now{doors}",
-        do=do if reach.direct_successes < reach.direct_attempts else "",
+        f"{reach.relayed} go through one now{nat}",
+        remedy=remedy if reach.direct_successes < reach.direct_attempts else "",
     )
 
 
@@ -90,16 +94,16 @@ def observed(seen: Seen) -> Iterator[Finding]:
     hosts = sorted({host_of(one.observed) for one in seen.facts.reachability if one.observed})
     own = {host_of(address) for address in seen.facts.listen_addresses}
     foreign = ", ".join(host for host in hosts if host not in own)
-    says = f"peers see this node's address as {foreign or ', '.join(hosts)}"
+    message = f"peers see this node's address as {foreign or ', '.join(hosts)}"
     if foreign:
-        do = "it is behind address translation: see reachable"
-        yield found("observed", f"{says}, which is not one of its own addresses", do=do)
+        remedy = "it is behind address translation (NAT): see `reachable`"
+        yield found("observed", f"{message}, which is not one of its own addresses", remedy=remedy)
     elif hosts:
-        yield found("observed", says)
+        yield found("observed", message)
 
 
-_LISTEN_DO: Final = (
-    "--listen /ip4/0.0.0.0/tcp/4001, if they should; /ip6/::/tcp/4001 where there is no IPv4"
+_LISTEN_REMEDY: Final = (
+    "if they should, start it with --listen /ip4/0.0.0.0/tcp/4001 (without IPv4: /ip6/::/tcp/4001)"
 )
 
 
@@ -115,8 +119,8 @@ def transports(seen: Seen) -> Iterator[Finding]:
             "transports",
             "listens on loopback only: peers on other machines cannot connect to this node"
             if facts.has_network
-            else "this machine has no network but loopback: no peer on another machine is reached",
-            do=_LISTEN_DO if facts.has_network else "",
+            else "this machine has only a loopback network: it reaches no peer on another machine",
+            remedy=_LISTEN_REMEDY if facts.has_network else "",
         )
 
 

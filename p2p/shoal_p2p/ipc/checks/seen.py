@@ -1,4 +1,4 @@
-"""Facts that the checks read, and the forms in which they answer. Pure."""
+"""Input of the doctor's checks, and the type of a check. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from shoal_ipc.answers.doctor import Facts, Finding, State
 from shoal_ipc.answers.node import Status
 
 SETTLE_SECONDS: Final = 30.0
-"""A node that has no peer or no mesh yet is only starting for so long: to dial, to be answered and
-to be grafted takes some ten heartbeats."""
+"""A node without a peer or a mesh counts as starting for this long, in seconds: dialling, the
+replies and the grafts take about ten heartbeats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """Everything that a diagnosis is made of."""
+    """Input of the checks: the node's status and further facts."""
 
     status: Status
     facts: Facts
@@ -28,15 +28,15 @@ class Seen:
 
 
 Check = Callable[[Seen], Iterator[Finding]]
-"""Yields what it finds; nothing where it does not apply to this peer."""
+"""Yields its findings; none where it does not apply to this peer."""
 
 
-def found(check: str, says: str, state: State = "ok", do: str = "") -> Finding:
+def found(check: str, message: str, state: State = "ok", remedy: str = "") -> Finding:
     """Return one finding."""
-    return Finding(check=check, state=state, message=says, remedy=do)
+    return Finding(check=check, state=state, message=message, remedy=remedy)
 
 
 def host_of(address: str) -> str:
-    """Return the host of a transport address; empty where it has none."""
+    """Return the host of a transport address; empty if it has none."""
     parts = address.split("/")
     return parts[2] if len(parts) > 2 else ""

@@ -1,4 +1,4 @@
-"""Checks of a peer's place in the swarm: peers, bootstraps, slots, key, clock, meshes. Pure."""
+"""Checks of the connection to the swarm: peers, bootstraps, slots, key, clock, meshes. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from shoal_p2p.net.access import DUPLICATE_KEY_CAUSE, DUPLICATE_KEY_REMEDY
 from shoal_p2p.peers.skew import skew_of
 
 _SLOW_MS: Final = 1000.0
-"""A round trip that is longer holds every request to that bootstrap up for seconds."""
-FULL_DO: Final = (
-    "wait; if it stays, give another address (--bootstrap), or have it started with more "
+"""A longer round trip delays every request to that bootstrap by seconds."""
+FULL_REMEDY: Final = (
+    "wait; if it stays full, name another address (--bootstrap), or start it with a higher "
     "--max-connections"
 )
 
@@ -25,31 +25,35 @@ def peers(seen: Seen) -> Iterator[Finding]:
         yield found("peers", f"{seen.status.peers} connected")
         return
     state: State = "bad" if seen.settled and seen.facts.bootstraps else "warn"
-    yield found("peers", f"nobody is connected{'' if seen.settled else ' yet'}", state, _meet(seen))
+    yield found(
+        "peers", f"none connected{'' if seen.settled else ' yet'}", state, _join_remedy(seen)
+    )
 
 
-def _meet(seen: Seen) -> str:
+def _join_remedy(seen: Seen) -> str:
     if seen.facts.bootstraps:
-        return "see what each bootstrap says"
+        return "see `bootstrap` below"
     if seen.status.role == "bootstrap":
-        return "wait for others: `shoal invite` prints the line with which they join"
-    return "`shoal invite` prints a line with which others join; to join one: --bootstrap ADDRESS"
+        return "wait for peers: `shoal invite` prints the line with which they join"
+    return (
+        "`shoal invite` prints a line with which peers join; to join a swarm: --bootstrap ADDRESS"
+    )
 
 
 def bootstraps(seen: Seen) -> Iterator[Finding]:
-    """Each bootstrap address: one round trip, or why there was none."""
+    """Report each bootstrap address: its round trip, or the error."""
     for one in seen.facts.bootstraps:
         if one.full_backoff_s is not None:
             alone = not seen.status.peers
             yield found(
                 "bootstrap",
-                f"{one.address} is full: it let this node go, which is back in "
+                f"{one.address} is full: it disconnected this node, which tries again in "
                 f"{one.full_backoff_s:.0f} s",
                 "warn" if alone else "ok",
-                FULL_DO if alone else "",
+                FULL_REMEDY if alone else "",
             )
         elif one.latency_ms is None:
-            yield _silent(one, seen)
+            yield _unreachable(one, seen)
         else:
             slow = one.latency_ms > _SLOW_MS
             yield found(
@@ -60,7 +64,7 @@ def bootstraps(seen: Seen) -> Iterator[Finding]:
             )
 
 
-def _silent(one: BootstrapSeen, seen: Seen) -> Finding:
+def _unreachable(one: BootstrapSeen, seen: Seen) -> Finding:
     answering = any(other.latency_ms is not None for other in seen.facts.bootstraps)
     key = seen.facts.key
     both = f", and that it has the same swarm key ({key.file})" if key else ""
@@ -68,23 +72,24 @@ def _silent(one: BootstrapSeen, seen: Seen) -> Finding:
         "bootstrap",
         f"{one.address} {'cannot be joined' if one.remedy else 'does not answer'}: "
         f"{one.error or 'not connected'}",
-        # One that answers is enough, and those that have met stay together without any.
+        # One bootstrap is enough, and connected peers stay together without any.
         "warn" if answering or seen.status.peers else "bad",
         one.remedy
-        or f"check that it runs and that the address is right{both}; it is tried for ever",
+        or f"check that it runs and that the address is right{both}; the node keeps trying",
     )
 
 
 def full(seen: Seen) -> Iterator[Finding]:
-    """Check whether a peer was let go, or refused, for want of a slot."""
+    """Check whether peers were disconnected or refused because no slot was free."""
     if (one := seen.facts.full) is not None:
         yield found(
             "full",
-            f"full {one.ago_s:.0f} s ago, with {one.slots} slots: {one.disconnected} peers were "
-            f"let go to make room and {one.refused} newcomers refused for now, since the start",
+            f"full {one.ago_s:.0f} s ago, with {one.slots} slots; since the start "
+            f"{one.disconnected} peers were disconnected to free a slot, and {one.refused} "
+            "newcomers refused for now",
             "warn",
-            "nobody is locked out, newcomers wait longer; raise --max-connections (one network may "
-            "have a quarter of it) and ulimit -n, or start another bootstrap",
+            "newcomers only wait longer; raise --max-connections (one network may have a quarter "
+            "of it) and ulimit -n, or start another bootstrap",
         )
 
 
@@ -93,18 +98,18 @@ def swarm_key(seen: Seen) -> Iterator[Finding]:
     if (key := seen.facts.key) is not None:
         yield found(
             "swarm key",
-            key.problem or f"a private swarm, of the key in {key.file}",
+            key.problem or f"a private swarm, with the key in {key.file}",
             "warn" if key.problem else "ok",
-            "it still uses the key that it started with: start it again" if key.problem else "",
+            "it still uses the key that it started with: restart it" if key.problem else "",
         )
 
 
 def identity(seen: Seen) -> Iterator[Finding]:
-    """Say that another node signs with this one's key, where peers have shown it."""
+    """Report another node that signs with this one's key, if peers have shown it."""
     if seen.status.duplicate_identity:
         yield found(
             "identity",
-            "another node uses this identity, or this one's node.db was lost: peers cut both off",
+            "another node uses this identity, or this one's node.db was lost: peers ban both",
             "bad",
             f"it happens where {DUPLICATE_KEY_CAUSE}; {DUPLICATE_KEY_REMEDY}",
         )
@@ -118,24 +123,27 @@ def clock(seen: Seen) -> Iterator[Finding]:
     state: State = "warn" if skew.is_wrong else "ok"
     if abs(skew.ahead_ms) > seen.facts.clock_limit_ms:
         state = "bad"
-    do = f"{skew.advice()}: batches that are far off in time are refused"
-    yield found("clock", skew.says(), state, "" if state == "ok" else do)
+    remedy = f"{skew.advice()}: peers refuse batches whose time is far off"
+    yield found("clock", skew.message(), state, "" if state == "ok" else remedy)
 
 
 def mesh(seen: Seen) -> Iterator[Finding]:
-    """Each topic: members of the mesh, of those that are subscribed."""
+    """Report, for each topic, the peers in the mesh and the subscribed ones."""
     for topic, num in seen.facts.subscribers.items():
         members = seen.status.mesh.get(topic, 0)
         state: State = "warn"
         if not num:
-            do = "nobody else is subscribed: batches wait in the outbox"
+            remedy = "no other peer is subscribed: batches wait in the outbox"
         elif not members:
             state = "bad" if seen.settled else "warn"
-            do = "wait a few seconds; if it stays, see the scores in `shoal debug peers`"
+            remedy = "wait a few seconds; if it stays, see the scores in `shoal debug peers`"
         elif members < min(num, seen.facts.mesh_low):
-            do = "wait a few seconds; peers may have full meshes"
+            remedy = "wait a few seconds; peers may have full meshes"
         else:
-            state, do = "ok", ""
+            state, remedy = "ok", ""
         yield found(
-            "mesh", f"{short_topic(topic)}: {members} in the mesh of {num} subscribed", state, do
+            "mesh",
+            f"{short_topic(topic)}: {members} in the mesh of {num} subscribed",
+            state,
+            remedy,
         )
