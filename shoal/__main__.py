@@ -47,7 +47,7 @@ COMMANDS = {
         group="run",
     ),
     "invite": Command(
-        module="shoal.invite", does="print one line that lets others join", group="run"
+        module="shoal.invite", does="print one line that lets other nodes join", group="run"
     ),
     "join": Command(
         module="shoal.join",

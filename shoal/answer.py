@@ -38,7 +38,7 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 no node there."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Prompted:
     coordinates: TaskCoordinates
     question: str
     spec: FamilySpec
@@ -99,16 +99,16 @@ def _ask_all(
 ) -> int:
     """Ask questions until the input ends; return the number answered and shared."""
     specs = {spec.name: spec for spec in families}
-    shared = asked = 0
+    shared = prompted = 0
     try:
-        while not arguments.count or asked < arguments.count:
+        while not arguments.count or prompted < arguments.count:
             [(task, question)] = worker.draw(random.SystemRandom(), 1)
-            one = _Asked(task, question, specs[task.family])
+            one = _Prompted(task, question, specs[task.family])
             if one.spec.is_environment:
                 completions = play_games(link, worker, one.spec, one.coordinates, question, console)
             else:
                 completions = _answers(link, one, console)
-            asked += 1
+            prompted += 1
             if completions:
                 link.publish([_group(one, completions)], author=author)
                 shared += 1
@@ -118,12 +118,12 @@ def _ask_all(
     return shared
 
 
-def _answers(link: OpenNode, asked: _Asked, console: Terminal) -> list[Completion]:
+def _answers(link: OpenNode, prompted: _Prompted, console: Terminal) -> list[Completion]:
     rules = link.manifest.rules
     console.print()
-    console.print(visible_name(asked.spec.name), style="bold")
-    console.print_lines(asked.question.strip())
-    if asked.spec.is_tagged:
+    console.print(visible_name(prompted.spec.name), style="bold")
+    console.print_lines(prompted.question.strip())
+    if prompted.spec.is_tagged:
         console.print("the answer stands between <answer> and </answer>", style="dim")
     found: list[Completion] = []
     while len(found) < rules.max_completions:
@@ -144,32 +144,32 @@ def _answers(link: OpenNode, asked: _Asked, console: Terminal) -> list[Completio
     return found
 
 
-def _group(asked: _Asked, completions: Sequence[Completion]) -> RolloutGroup:
+def _group(prompted: _Prompted, completions: Sequence[Completion]) -> RolloutGroup:
     return RolloutGroup(
-        task=make_task(asked.coordinates, asked.question, asked.spec),
+        task=make_task(prompted.coordinates, prompted.question, prompted.spec),
         completions=tuple(completions),
     )
 
 
 def _show_rewards(
     worker: SyncTaskWorker,
-    asked: _Asked,
+    prompted: _Prompted,
     completions: Sequence[Completion],
     console: Terminal,
     *,
     as_json: bool,
 ) -> None:
     answers = tuple((one.text, one.finish_reason) for one in completions)
-    (results,) = worker.score_groups([GroupRequest(task=asked.coordinates, answers=answers)])
+    (results,) = worker.score_groups([GroupRequest(task=prompted.coordinates, answers=answers)])
     rewards = [result.reward for result in results]
     for completion, reward in zip(completions, rewards, strict=True):
         text = completion.text
-        if asked.spec.is_environment:
+        if prompted.spec.is_environment:
             text = " › ".join(split_messages(text))
         console.print(f"{reward:5.2f}  {text}", soft_wrap=True)
     if min(rewards) == max(rewards):
         console.print("all have the same reward: shared, but without training signal", style="dim")
     if as_json:
         texts = [completion.text for completion in completions]
-        row = {"family": asked.spec.name, "question": asked.question, "completions": texts}
+        row = {"family": prompted.spec.name, "question": prompted.question, "completions": texts}
         say_json({"schema_version": 1, **row, "rewards": rewards})

@@ -67,7 +67,7 @@ def _one_game(
             console.print(f"peers would refuse that: {fault}")
             continue
         messages.append(text)
-        answer = _heard(worker, task, messages)
+        answer = _play(worker, task, messages)
         console.print_lines(answer.observations[-1].strip())
         if answer.done:
             console.print(f"the game is over: reward {answer.reward:.2f}", style="dim")
@@ -83,7 +83,7 @@ def _fault(messages: list[str], rules: SwarmRules) -> str | None:
     return None if fault is None else str(fault)
 
 
-def _heard(worker: SyncTaskWorker, task: TaskCoordinates, messages: list[str]) -> Play:
+def _play(worker: SyncTaskWorker, task: TaskCoordinates, messages: list[str]) -> Play:
     (answer,) = worker.play([PlayRequest(task=task, messages=tuple(messages))])
     if answer.error:
         raise fail("answer", answer.error)

@@ -87,8 +87,8 @@ def _whole() -> argparse.ArgumentParser:
             if below:
                 _add_parts(parser, below)
     _add_flags_of(found[("node",)], found[("join",)])
-    asked = commands.add_parser("help", help="explain a command")
-    asked.add_argument("command", choices=[words[0] for words in found if len(words) == 1])
+    help_parser = commands.add_parser("help", help="explain a command")
+    help_parser.add_argument("command", choices=[words[0] for words in found if len(words) == 1])
     return whole
 
 

@@ -1,4 +1,4 @@
-"""Progress of long work on standard error: a bar on a terminal, else a line now and then."""
+"""Progress of long work on standard error: a bar on a terminal, otherwise a line at intervals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SAY_EVERY_SECONDS = 10.0  # a log stays readable; a guess
 
 
 class Counted:
-    """Work whose parts can be counted. Standard output stays for results."""
+    """Shows the progress of work with countable parts. Writes nothing to standard output."""
 
     def __init__(
         self,
@@ -33,13 +33,13 @@ class Counted:
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`total` parts are to be done, `unit` in the plural; `stays`: the bar, when they are."""
+        """Show `total` parts, named `unit` in the plural; `stays`: the bar stays at the end."""
         self._console = console or Terminal(stderr=True)
         self._clock = clock
         self._unit, self._total = unit, total
         self._next = clock() + SAY_EVERY_SECONDS
-        # The pace is that since the first parts were done: what comes before them, programs that
-        # start and models that load, comes once.
+        # The speed is measured from the first parts on: starting programs and loading models
+        # happens once.
         self._bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -61,8 +61,8 @@ class Counted:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def told(self, done: int, doing: str = "") -> None:
-        """Say that so many are done by now, and what of."""
+    def update(self, done: int, doing: str = "") -> None:
+        """Show that `done` parts are done; `doing` replaces the unit."""
         self._bar.update(self._task, completed=done, description=doing or self._unit)
         if self._bar.disable and self._clock() >= self._next:
             self._next = self._clock() + SAY_EVERY_SECONDS

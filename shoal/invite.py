@@ -1,4 +1,4 @@
-"""`shoal invite`: one line that lets others join the swarm of a running peer."""
+"""`shoal invite`: one line that lets other nodes join the swarm of a running peer."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from shoal_tasks.task_file import unshared_task_files
 from shoal_wire.invite import InviteError
 
 DESCRIPTION = """\
-Print one line that lets others join (`shoal join LINE`) the swarm of the node or bootstrap peer
-that runs in --data-dir. It holds the swarm's digest and addresses of its peers, reachable ones
+Print one line that lets other nodes join (`shoal join LINE`) the swarm of the node or bootstrap
+peer that runs in --data-dir. It holds the swarm's digest and addresses of its peers, reachable ones
 first. It holds the key of a private swarm only with --with-key.
 
   shoal invite > line.txt   of the node that runs in .shoal/node
@@ -40,14 +40,14 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     try:
         node = RunningNode(_folder(arguments.data_dir), "invite")
-        told = read(Doctor, node.ask("doctor"), shown=False)
-        ways = chosen(told.facts.addresses)
-        if not ways:
+        report = read(Doctor, node.ask("doctor"), shown=False)
+        addresses = chosen(report.facts.addresses)
+        if not addresses:
             raise fail("invite", "it has no listening address and no relay", EXIT_FAILED)
-        key = _key(told.facts.key) if arguments.with_key else None
-        line = encoded(told, ways, key)
+        key = _key(report.facts.key) if arguments.with_key else None
+        line = encoded(report, addresses, key)
         files = unshared_task_files(saved_task_files(node.data_dir))
-        _print(line, ways, told, files, with_key=key is not None, as_json=arguments.json)
+        _print(line, addresses, report, files, with_key=key is not None, as_json=arguments.json)
     except (InviteError, SwarmKeyError, NodeRefused, NodeUnavailable) as error:
         return fail("invite", str(error), EXIT_FAILED).code
     return EXIT_OK
@@ -55,31 +55,31 @@ def main(argv: Sequence[str]) -> int:
 
 def _print(
     line: str,
-    ways: Sequence[JoinAddress],
-    told: Doctor,
+    addresses: Sequence[JoinAddress],
+    report: Doctor,
     files: Sequence[str],
     *,
     with_key: bool,
     as_json: bool,
 ) -> None:
-    reach = ways[0].scope
+    reach = addresses[0].scope
     if as_json:
         keys = ("address", "scope", "dial_result", "relayed")
         say_json(
             {
                 "schema_version": 1,
                 "line": line,
-                "swarm": to_json(told.swarm),
+                "swarm": to_json(report.swarm),
                 "reach": reach,
-                "addresses": [{key: getattr(way, key) for key in keys} for way in ways],
-                "private": told.facts.key is not None,
+                "addresses": [{key: getattr(one, key) for key in keys} for one in addresses],
+                "private": report.facts.key is not None,
                 "with_key": with_key,
                 "task_files": list(files),
             }
         )
         return
     say(line)
-    for hint in (*_hints(reach, told.facts, with_key=with_key), *map(_needed, files)):
+    for hint in (*_hints(reach, report.facts, with_key=with_key), *map(_needed, files)):
         say(f"shoal invite: {hint}", error=True)
 
 
@@ -115,13 +115,13 @@ def _hints(reach: str, facts: Facts, *, with_key: bool) -> list[str]:
     return hints
 
 
-def _key(told: KeyFile | None) -> bytes:
+def _key(key_file: KeyFile | None) -> bytes:
     """Read the key that the node uses; it does not pass through its socket."""
-    if told is None:
+    if key_file is None:
         raise fail("invite", "--with-key: the swarm is public, it has no key")
-    if told.problem:
-        raise fail("invite", f"--with-key: {told.problem}", EXIT_FAILED)
-    return load_swarm_key(Path(told.file))
+    if key_file.problem:
+        raise fail("invite", f"--with-key: {key_file.problem}", EXIT_FAILED)
+    return load_swarm_key(Path(key_file.file))
 
 
 def _folder(named: Path) -> Path:

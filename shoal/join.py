@@ -40,7 +40,7 @@ readable by its owner alone.
 The same line joins again later. A line with a key is a password: read from a file or by -, it
 appears neither in the list of processes nor in your shell's history."""
 
-_ASKED: Final = "-"
+_FROM_STDIN: Final = "-"
 _MAX_FILE_BYTES: Final = 2 * MAX_LINE_CHARS
 """An invitation with blank lines around it."""
 
@@ -82,8 +82,8 @@ def _line(word: str) -> str:
         InviteError: there is none.
         UsageExit: it is a flag.
     """
-    if word == _ASKED:
-        return _asked()
+    if word == _FROM_STDIN:
+        return _read_line()
     if word.startswith(LOOKS_LIKE):
         return word
     if word.startswith("-"):
@@ -94,10 +94,10 @@ def _line(word: str) -> str:
         if word.startswith(LOOKS_LIKE[:-1]):  # another version: decoding names it
             return word
         none = f"{word!r} is not an invitation (which begins with {LOOKS_LIKE})"
-        raise InviteError(f"{none}, and not a file that holds one") from None
+        raise InviteError(f"{none}, and not a file that contains one") from None
 
 
-def _asked() -> str:
+def _read_line() -> str:
     """Return the next line of standard input, after a prompt if it is a terminal."""
     if sys.stdin is None:
         return ""
@@ -132,6 +132,6 @@ def _parser() -> argparse.ArgumentParser:
         usage="shoal join LINE [flags of shoal node]",
     )
     parser.add_argument(
-        "line", metavar="LINE", help="an invitation (shoal1…), a file that holds one, or -"
+        "line", metavar="LINE", help="an invitation (shoal1…), a file that contains one, or -"
     )
     return parser

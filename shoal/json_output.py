@@ -54,7 +54,7 @@ class Failed(VersionedOutput):
 
 
 class Ready(VersionedOutput):
-    """A node, bootstrap peer or judge that others can reach."""
+    """A node, bootstrap peer or judge that other peers can reach."""
 
     event: Literal["ready"]
     peer_id: str

@@ -68,15 +68,15 @@ class Rows:
         widths = [
             max(map(cell_len, cells)) for cells in zip(self._columns, *self._rows, strict=True)
         ]
-        beside = list(range(len(widths)))
-        for place in sorted(beside[1:], key=lambda place: -widths[place]):
-            if sum(widths[place] + 3 for place in beside) <= console.width:
+        columns = list(range(len(widths)))
+        for index in sorted(columns[1:], key=lambda index: -widths[index]):
+            if sum(widths[index] + 3 for index in columns) <= console.width:
                 break
-            beside.remove(place)
-        if len(beside) == len(widths):
+            columns.remove(index)
+        if len(columns) == len(widths):
             console.print(self._table())
         else:
-            self._print_narrow(console, beside, widths)
+            self._print_narrow(console, columns, widths)
 
     def _table(self) -> Table:
         made = Table(box=box.SIMPLE, pad_edge=False)
@@ -86,19 +86,19 @@ class Rows:
             made.add_row(*row)
         return made
 
-    def _print_narrow(self, console: Console, beside: Sequence[int], widths: list[int]) -> None:
+    def _print_narrow(self, console: Console, columns: Sequence[int], widths: list[int]) -> None:
         def line(cells: Sequence[str]) -> str:
-            padded = (cells[i] + " " * (widths[i] - cell_len(cells[i])) for i in beside)
+            padded = (cells[i] + " " * (widths[i] - cell_len(cells[i])) for i in columns)
             return f" {'   '.join(padded)}".rstrip()
 
         console.print()
         console.print(line(self._columns), style="bold", soft_wrap=True)
-        console.print(f" {'─' * (sum(widths[i] + 3 for i in beside) - 3)}", soft_wrap=True)
+        console.print(f" {'─' * (sum(widths[i] + 3 for i in columns) - 3)}", soft_wrap=True)
         for row in self._rows:
             console.print(line(row), soft_wrap=True)
-            for place, name in enumerate(self._columns):
-                if place not in beside and row[place] not in ("", "-"):
-                    console.print(f"   {name} {row[place]}", soft_wrap=True)
+            for index, name in enumerate(self._columns):
+                if index not in columns and row[index] not in ("", "-"):
+                    console.print(f"   {name} {row[index]}", soft_wrap=True)
         console.print()
 
 
@@ -106,9 +106,9 @@ def print_wrapped(console: Console, text: str, *, head: str | Text = "  ") -> No
     """Print a text after a heading or an indent. A terminal gets wrapped, aligned lines; a pipe
     gets one line.
     """
-    said, first = styled(text), head if isinstance(head, Text) else styled(head)
+    body, first = styled(text), head if isinstance(head, Text) else styled(head)
     at = first.cell_len if first.cell_len * 2 < console.width else 2
-    lines = said.wrap(console, max(20, console.width - at)) if console.is_terminal else [said]
+    lines = body.wrap(console, max(20, console.width - at)) if console.is_terminal else [body]
     for number, line in enumerate(lines):
         line.rstrip()
         begin = styled(" " * at) if number else first.copy()

@@ -19,7 +19,7 @@ from shoal_tasks.worker.sync import SyncTaskWorker
 
 DESCRIPTION = """\
 Share a file of completions through the node that runs in --data-dir: it signs them, and every peer
-validates, verifies and may train on them as on any others. Sample questions, have
+validates, verifies and may train on them as on any other group. Sample questions, have
 any program answer them, publish:
 
   shoal publish --draw 20 > questions.jsonl

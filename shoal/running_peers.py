@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 import psutil
 
-from shoal.view.asking import inspector
+from shoal.view.folder_follower import inspector
 from shoal_ipc.answers.form import read
 from shoal_ipc.answers.node import Status
 from shoal_ipc.client import NodeRefused, NodeUnavailable

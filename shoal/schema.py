@@ -88,8 +88,8 @@ class _OfAnswers(GenerateJsonSchema):
 
     def dataclass_schema(self, schema: DataclassSchema) -> JsonSchemaValue:
         made = super().dataclass_schema(schema)
-        kept = (one for one in fields(schema["cls"]) if not one.metadata.get("absent"))
-        return {**made, "required": [one.name for one in kept]}
+        required = (one for one in fields(schema["cls"]) if not one.metadata.get("absent"))
+        return {**made, "required": [one.name for one in required]}
 
 
 def schema_of(words: str) -> dict[str, Any]:

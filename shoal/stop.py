@@ -90,7 +90,7 @@ def _in_folder(folder: Path, peers: Sequence[RunningPeer]) -> RunningPeer:
 
 
 def _stop(peers: Sequence[RunningPeer], *, timeout_s: int, is_quiet: bool) -> list[StoppedPeer]:
-    """Stop peers, nodes before the others; return what was stopped. Raises UsageExit on timeout."""
+    """Stop peers, nodes before other peers; return those stopped. Raises UsageExit on timeout."""
     began = time.monotonic()
     first = [peer for peer in peers if peer.role in _FIRST]
     stopped = []

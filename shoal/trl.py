@@ -1,14 +1,14 @@
 """TRL's `GRPOTrainer` in a swarm, by its `rollout_func` (TRL 1.16).
 
-    prompts ─▶ own completions ──▶ published, verified ──▶ ┐
-            └▶ places of others ◀─ drawn, verified, read ──┴─▶ ids and rewards ─▶ TRL's update
+    prompts ─▶ own completions ──▶ published, verified ────────────▶ ┐
+            └▶ external groups ◀── sampled, verified, retokenized ─┴─▶ ids, rewards ─▶ TRL's update
 
-TRL takes no advantages from a `rollout_func`. It makes them from the rewards of each
-`num_generations` rows, by the formula that is our default (`choice.advantage`). So a group
-of another node stands in the place of a prompt's own rows, with rewards by the verifier here. Of
-these, what is not better than its group has a mask of zeros: it sets the advantages of the others
-and is not trained on, as in a node (`positive`, docs/losses.md). A place that a smaller group
-leaves empty holds a row without a reward, which TRL leaves out.
+TRL takes no advantages from a `rollout_func`. It computes them from the rewards of each
+`num_generations` rows, by the formula that is our default (`choice.advantage`). So an external
+group replaces the rows of a prompt, with rewards of this node's verifier. Completions that
+are not better than their group's mean have a mask of zeros: they count for the advantages and are
+not trained on, as in a node (`positive`, docs/losses.md). Rows that a smaller group does not fill
+have no reward, and TRL skips them.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from shoal_wire.rules import check_completion
 from shoal_wire.types import Completion, FinishReason, GroupId, SamplingParams
 
 STATE_FILE: Final = "shoal-groups.json"
-"""Beside TRL's checkpoints: the groups of others that the newest one has learnt from."""
-_LOOK: Final = 4
-"""Groups drawn ahead and looked at for each place, at most: many have nothing to learn from."""
+"""File next to TRL's checkpoints: the external groups that the newest one was trained on."""
+_MAX_SAMPLED: Final = 4
+"""Groups sampled for each external group of a batch, at most: many have no signal."""
 
 Prompt = str | list[dict[str, str]]
 _Scored = tuple[LeasedGroup, list[float]]
@@ -51,7 +51,7 @@ class _Row:
     prompt_ids: list[int]
     ids: list[int]
     reward: float | None
-    """None where TRL is to leave the row out."""
+    """None for a row that TRL skips."""
     mask: list[int]
     """1 for each token that is trained on."""
     logprobs: list[float | None] | None
@@ -67,30 +67,30 @@ class TrlReader:
 
 
 class Sharing(ABC):
-    """A trainer's place in a swarm, whichever of TRL's trainers it is."""
+    """Connects one of TRL's trainers to a swarm."""
 
     def __init__(self, swarm: Swarm) -> None:
         self._swarm = swarm
         self.num_external = 0
-        """Groups of others that the trainer was given."""
+        """External groups that the trainer received."""
 
     @abstractmethod
     def _do(self, call: Callable[..., T], *given: Any, **named: Any) -> T:
-        """Make a call of the swarm, when no other one is under way."""
+        """Call a method of the swarm, one call at a time."""
 
     @abstractmethod
     def _trained_on(self) -> list[GroupId]:
-        """Groups of others that no checkpoint has yet."""
+        """External groups that no checkpoint contains yet."""
 
     @abstractmethod
     def settle(self) -> None:
-        """Acknowledge what was trained on: a checkpoint has it."""
+        """Acknowledge the groups trained on: a checkpoint contains them."""
 
     def end(self) -> None:  # noqa: B027 - leases may end by themselves
-        """Give back what will not be trained on; what is left ends with the connection."""
+        """Release the groups that will not be trained on; other leases end with the connection."""
 
     def begin(self, path: Path, step: int) -> None:
-        """Tell the node again what the checkpoint has that a training goes on from."""
+        """Acknowledge again the groups in the checkpoint from which a training resumes."""
         try:
             state = json.loads(path.read_text())
             groups = [GroupId(bytes.fromhex(one)) for one in state["groups"]]
@@ -100,12 +100,14 @@ class Sharing(ABC):
         if is_older:
             self._do(self._swarm.acknowledge, groups)
 
-    def note(self, path: Path, step: int) -> None:
-        """Write which groups of others the checkpoint of a step is about to have."""
-        self._do(self._note, path, step, self._trained_on())
+    def record(self, path: Path, step: int) -> None:
+        """Write the external groups that the next checkpoint will contain."""
+        self._do(self._write_state, path, step, self._trained_on())
 
-    def _note(self, path: Path, step: int, groups: Sequence[GroupId]) -> None:
-        self._swarm.publish([])  # waits for the disk: no round in a checkpoint is made again
+    def _write_state(self, path: Path, step: int, groups: Sequence[GroupId]) -> None:
+        self._swarm.publish(
+            []
+        )  # waits for the disk, so that no round in a checkpoint is generated again
         path.parent.mkdir(parents=True, exist_ok=True)
         ids = [one.hex() for one in (*self._swarm.unconfirmed, *groups)]
         write_atomically(path, json.dumps({"step": step, "groups": ids}).encode())
@@ -113,7 +115,7 @@ class Sharing(ABC):
     def _publish(
         self, groups: Sequence[Group], args: Any, *, author: str, version: int, top_k: int = 0
     ) -> None:
-        """Publish what of the groups peers accept; `args` are the trainer's."""
+        """Publish the parts of groups that peers accept; `args` are the trainer's."""
         rules = self._swarm.rules
         fit = [[c for c in one.answers if check_completion(c, rules) is None] for one in groups]
         self._swarm.publish(
@@ -135,13 +137,13 @@ class Sharing(ABC):
         )
 
 
-def read_of_another(
-    reads: TrlReader, group: LeasedGroup, rewards: Sequence[float], room: int
+def retokenize_external(
+    reads: TrlReader, group: LeasedGroup, rewards: Sequence[float], max_tokens: int
 ) -> list[tuple[Retokenized, float]]:
-    """Return a group of another as the tokenizer reads it; none where nothing can be learnt.
+    """Return an external group in own tokens, with rewards; empty if it has no signal.
 
-    Only completions that it reads as the same text, whole, are taken. A question in a peer's own
-    words is not: TRL's tokenizer would take special tokens from it.
+    Only completions that stay the same text in own tokens are included. A question written by a
+    peer is not: TRL's tokenizer would parse special tokens in it.
     """
     if group.source.group.task.inline is not None:
         return []
@@ -149,16 +151,21 @@ def read_of_another(
     read = [
         (reading, reward)
         for completion, reward in zip(group.answers, rewards, strict=True)
-        if (reading := retokenize(cast(Policy, reads), completion, tagged, room, is_code=is_code))
+        if (
+            reading := retokenize(
+                cast(Policy, reads), completion, tagged, max_tokens, is_code=is_code
+            )
+        )
     ]
     return read if has_signal([reward for _, reward in read]) else []
 
 
 class Rollouts(Sharing):
-    """Shares a `GRPOTrainer`'s completions with a swarm, and gives it groups of others.
+    """Shares a `GRPOTrainer`'s completions with a swarm, and adds external groups to its batches.
 
     It is the trainer's `rollout_func`, its method `reward` the reward, `dataset` the prompts.
-    Groups of others are acknowledged when a checkpoint has them, and at the end of the training.
+    External groups are acknowledged when a checkpoint contains them, and at the end of the
+    training.
     """
 
     def __init__(
@@ -169,26 +176,26 @@ class Rollouts(Sharing):
         prompt: Callable[[Question], Prompt] | None = None,
         author: str = "",
     ) -> None:
-        """Join a swarm with one trainer.
+        """Connect a trainer to a swarm.
 
         Args:
             swarm: From `shoal.connect`.
-            external: Groups of others in a generation batch, at most; half of its groups if None.
-            prompt: Makes a prompt of a question; the chat of `Swarm.messages` if None.
-            author: The model's name, told to peers; by the model's configuration if empty.
+            external: Most external groups in a generation batch; half of its groups if None.
+            prompt: Builds the prompt of a question; the chat of `Swarm.messages` if None.
+            author: Model name that peers see; the one in the model's configuration if empty.
         """
         super().__init__(swarm)
         self._external, self._author = external, author
         self._prompt: Callable[[Question], Prompt] = prompt or swarm.messages
         self._questions: dict[str, Question] = {}
         self._pending: list[GroupId] = []
-        """Trained on, in no checkpoint yet."""
+        """External groups trained on that no checkpoint contains yet."""
         self._calls = ThreadPoolExecutor(1, thread_name_prefix="shoal")
-        """Makes the swarm's calls one after another. TRL computes while the node answers."""
-        self._later: list[Future[Any]] = []
-        """Calls that nobody has waited for yet."""
-        self._ahead: Future[list[_Scored]] | None = None
-        """Groups of others that are drawn for the next batch while TRL trains on this one."""
+        """Runs the swarm's calls in order. TRL computes while the node answers."""
+        self._unawaited: list[Future[Any]] = []
+        """Calls whose results are not read yet."""
+        self._prefetched: Future[list[_Scored]] | None = None
+        """External groups sampled for the next batch while TRL trains on this one."""
         self._ready: deque[_Scored] = deque()
         self._has_begun = False
 
@@ -202,68 +209,68 @@ class Rollouts(Sharing):
         return importlib.import_module("datasets").Dataset.from_list(rows)
 
     def reward(self, shoal_reward: Sequence[float | None], **_: Any) -> list[float | None]:
-        """Return the rewards that the rollouts came with: the trainer's reward function."""
+        """Return the rewards of the rollouts: the trainer's reward function."""
         return list(shoal_reward)
 
     def __call__(self, prompts: list[Prompt], trainer: Any) -> dict[str, Any]:
-        """Answer prompts, as TRL asks of a `rollout_func`.
+        """Generate for prompts, as TRL requires of a `rollout_func`.
 
         Raises:
-            SwarmError: a prompt that is not of `dataset`, or a trainer of several processes.
+            SwarmError: a prompt is not from `dataset`, or the trainer has several processes.
         """
         if trainer.accelerator.num_processes > 1:
-            raise SwarmError(
-                "a swarm is joined by a trainer of one process: start it without others"
-            )
+            raise SwarmError("a trainer in a swarm has one process: start it with one")
         if not trainer.model.training:
             rows = self._own(prompts, trainer, trainer.num_generations_eval, share=False)
             return _output(rows)
         self._begin(trainer)
         size = trainer.num_generations
         num_groups = len(prompts) // size
-        places = num_groups // 2 if self._external is None else min(self._external, num_groups)
-        if self._ahead is None and not self._ready:
-            self._draw_ahead(places)  # the first batch: it waits for them
-        others = self._others(places, size, trainer)
-        kept = len(prompts) - len(others)
-        own = self._own(prompts[:kept], trainer, size, share=True) if kept else []
-        self._draw_ahead(places)
-        return _output([*own, *others])
+        num_external = (
+            num_groups // 2 if self._external is None else min(self._external, num_groups)
+        )
+        if self._prefetched is None and not self._ready:
+            self._prefetch(num_external)  # the first batch waits for them
+        external = self._external_rows(num_external, size, trainer)
+        num_own = len(prompts) - len(external)
+        own = self._own(prompts[:num_own], trainer, size, share=True) if num_own else []
+        self._prefetch(num_external)
+        return _output([*own, *external])
 
-    def _draw_ahead(self, places: int) -> None:
-        """Draw what the next batch may need, while TRL computes."""
-        missing = _LOOK * places - len(self._ready)
+    def _prefetch(self, num_external: int) -> None:
+        """Sample groups for the next batch, while TRL computes."""
+        missing = _MAX_SAMPLED * num_external - len(self._ready)
         if missing > 0:
-            self._ahead = self._calls.submit(self._draw, missing)
+            self._prefetched = self._calls.submit(self._sample, missing)
 
     def _do(self, call: Callable[..., T], *given: Any, **named: Any) -> T:
-        """Make a call of the swarm after those that were put off; raises what one of them did."""
+        """Call a method of the swarm after the queued calls; raises their errors."""
         found = self._calls.submit(call, *given, **named).result()
-        later, self._later = self._later, []
-        for one in later:
+        unawaited, self._unawaited = self._unawaited, []
+        for one in unawaited:
             one.result()
         return found
 
     def _begin(self, trainer: Any) -> None:
-        """Listen for checkpoints, and tell the node again what the one that was loaded has."""
+        """Register the checkpoint callback, and acknowledge the groups in a loaded checkpoint."""
         if self._has_begun:
             return
         self._has_begun = True
         path = Path(trainer.args.output_dir) / STATE_FILE
-        trainer.add_callback(settling(self, path))
+        trainer.add_callback(build_ack_callback(self, path))
         self.begin(path, trainer.state.global_step)
 
     def _trained_on(self) -> list[GroupId]:
         return self._pending
 
     def settle(self) -> None:
-        """Acknowledge what was trained on: a checkpoint has it."""
+        """Acknowledge the groups trained on: a checkpoint contains them."""
         self._do(self._swarm.acknowledge, self._pending)
         self._pending.clear()
 
     def end(self) -> None:
-        """Give back what was drawn ahead and not trained on."""
-        self._take_ahead()
+        """Release the groups that were sampled and not trained on."""
+        self._take_prefetched()
         self._do(self._swarm.release, [group for group, _ in self._ready])
         self._ready.clear()
 
@@ -290,7 +297,7 @@ class Rollouts(Sharing):
         ]
 
     def _share(self, groups: Sequence[Group], trainer: Any) -> None:
-        """Publish what of the groups peers accept, while TRL computes."""
+        """Publish groups, while TRL computes."""
         config = getattr(trainer.model, "config", None)
         named = public_model_name(getattr(config, "_name_or_path", ""))
         publish = partial(
@@ -301,56 +308,56 @@ class Rollouts(Sharing):
             version=trainer.state.global_step,
             top_k=max(0, trainer.args.top_k or 0),
         )
-        self._later.append(self._calls.submit(publish))
+        self._unawaited.append(self._calls.submit(publish))
 
-    def _others(self, places: int, size: int, trainer: Any) -> list[_Row]:
-        """Draw groups of others until the places are filled, or nothing more is there."""
+    def _external_rows(self, num_external: int, size: int, trainer: Any) -> list[_Row]:
+        """Return rows of up to `num_external` sampled groups with signal."""
         rows: list[_Row] = []
-        left = _LOOK * places
-        while len(rows) < places * size and left > 0:
-            drawn = self._next(min(left, places - len(rows) // size))
-            if not drawn:
+        left = _MAX_SAMPLED * num_external
+        while len(rows) < num_external * size and left > 0:
+            sampled = self._next(min(left, num_external - len(rows) // size))
+            if not sampled:
                 break
-            left -= len(drawn)
-            of_no_use = []
-            for group, rewards in drawn:
+            left -= len(sampled)
+            without_signal = []
+            for group, rewards in sampled:
                 if found := self._rows(group, rewards, size, trainer):
                     rows += found
                     self._pending.append(group.id)
                     self.num_external += 1
                 else:
-                    of_no_use.append(group)
-            if of_no_use:
-                self._later.append(self._calls.submit(self._swarm.acknowledge, of_no_use))
+                    without_signal.append(group)
+            if without_signal:
+                self._unawaited.append(self._calls.submit(self._swarm.acknowledge, without_signal))
         return rows
 
     def _next(self, count: int) -> list[_Scored]:
-        """Return up to so many groups of those that were drawn ahead; none to wait for."""
-        self._take_ahead()
+        """Return up to `count` of the groups that were sampled in advance."""
+        self._take_prefetched()
         return [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
 
-    def _take_ahead(self) -> None:
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None:
-            self._ready.extend(ahead.result())
+    def _take_prefetched(self) -> None:
+        prefetched, self._prefetched = self._prefetched, None
+        if prefetched is not None:
+            self._ready.extend(prefetched.result())
 
-    def _draw(self, count: int) -> list[_Scored]:
-        """Draw and verify; within the thread of the swarm's calls."""
-        drawn = self._swarm.draw(count)
-        return list(zip(drawn, self._swarm.verify(drawn), strict=True)) if drawn else []
+    def _sample(self, count: int) -> list[_Scored]:
+        """Sample and verify; in the thread of the swarm's calls."""
+        sampled = self._swarm.draw(count)
+        return list(zip(sampled, self._swarm.verify(sampled), strict=True)) if sampled else []
 
     def _rows(
         self, group: LeasedGroup, rewards: Sequence[float], size: int, trainer: Any
     ) -> list[_Row]:
-        """Return a group of another as `size` rows; none where there is nothing to learn from."""
-        read = read_of_another(_reads(trainer), group, rewards, trainer.max_completion_length)
+        """Return an external group as `size` rows; none if it has no signal."""
+        read = retokenize_external(_reads(trainer), group, rewards, trainer.max_completion_length)
         if not read:
             return []
         chosen = _with_signal(read, size)
         (prompt_ids,), _, _ = trainer._tokenize_prompts([self._prompt(group.question)])
         advantages = group_advantages([reward for _, reward in chosen])
         rows = [
-            _row(prompt_ids, reading, reward, is_taught=advantage > 0)
+            _row(prompt_ids, reading, reward, is_trained=advantage > 0)
             for (reading, reward), advantage in zip(chosen, advantages, strict=True)
         ]
         blank = _Row(prompt_ids, rows[0].ids, None, [0] * len(rows[0].ids), rows[0].logprobs)
@@ -359,25 +366,25 @@ class Rollouts(Sharing):
     def _question(self, prompt: Prompt) -> Question:
         question = self._questions.get(_key(prompt))
         if question is None:
-            raise SwarmError("a prompt is not of this swarm: train on Rollouts.dataset(…)")
+            raise SwarmError("a prompt is not from this swarm: train on Rollouts.dataset(…)")
         return question
 
 
 def _with_signal(
     read: Sequence[tuple[Retokenized, float]], size: int
 ) -> Sequence[tuple[Retokenized, float]]:
-    """Return at most `size` of them, the first ones, among which two rewards differ."""
+    """Return at most `size` completions, the first ones, with at least two different rewards."""
     first, rest = read[:size], read[size:]
     if has_signal([reward for _, reward in first]):
         return first
     return [*first[:-1], next(one for one in rest if one[1] != first[0][1])]
 
 
-def _row(prompt_ids: list[int], reading: Retokenized, reward: float, *, is_taught: bool) -> _Row:
+def _row(prompt_ids: list[int], reading: Retokenized, reward: float, *, is_trained: bool) -> _Row:
     num = len(reading.ids)
     unscored_mask = reading.unscored_mask or (False,) * num
-    mask = [int(is_taught and not skipped) for skipped in unscored_mask]
-    # A number that is not known: TRL's correction for another engine's sampling leaves it out.
+    mask = [int(is_trained and not skipped) for skipped in unscored_mask]
+    # Unknown log-probabilities: TRL's importance-sampling correction skips them.
     return _Row(prompt_ids, list(reading.ids), reward, mask, [None] * num)
 
 
@@ -399,7 +406,7 @@ def _reads(trainer: Any) -> TrlReader:
 
 
 def completion_of_ids(reads: TrlReader, ids: Sequence[int]) -> Completion:
-    """Return what was sampled as text, special tokens visible but for the end."""
+    """Return sampled tokens as text, with special tokens except the end."""
     is_ended = bool(ids) and ids[-1] in reads.eos_ids
     text = reads.tokenizer.decode(
         ids[:-1] if is_ended else ids,
@@ -414,8 +421,8 @@ def _key(prompt: Prompt) -> str:
     return prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True)
 
 
-def settling(rollouts: Sharing, path: Path) -> Any:
-    """Return the callback of `transformers` that settles groups as checkpoints are written."""
+def build_ack_callback(rollouts: Sharing, path: Path) -> Any:
+    """Return the callback of `transformers` that acknowledges groups at checkpoints."""
     base: Any = importlib.import_module("transformers").TrainerCallback
 
     class AckOnSave(base):
@@ -423,8 +430,8 @@ def settling(rollouts: Sharing, path: Path) -> Any:
             rollouts.begin(path, state.global_step)
 
         def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
-            if control.should_save:  # before the weights are: it may die between the two
-                rollouts.note(path, state.global_step)
+            if control.should_save:  # before the weights: the process may end in between
+                rollouts.record(path, state.global_step)
 
         def on_save(self, *_given: Any, **_: Any) -> None:
             rollouts.settle()

@@ -36,7 +36,7 @@ def _awaited(
 
 
 class AsyncSwarm:
-    """A `Swarm` whose calls are awaited. One call runs at a time; the others wait for it.
+    """A `Swarm` whose calls are awaited. One call runs at a time; further calls wait for it.
 
     A cancelled call still runs to its end, so what it leased must be released: `close` does.
     """

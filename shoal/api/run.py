@@ -17,7 +17,7 @@ from shoal.api.curve import curve_svg
 from shoal.api.groups import SwarmError
 from shoal.api.started_node import start_node
 from shoal.started_peer import StartedPeer
-from shoal.view.asking import inspector
+from shoal.view.folder_follower import inspector
 from shoal.view.run import RunReader, events
 from shoal_base.node_folders import METRICS_FILE
 from shoal_base.visible import visible, visible_name

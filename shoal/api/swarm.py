@@ -164,18 +164,18 @@ class Swarm:
         if not leased:
             self._check_place()
             return []
-        kept: list[LeasedGroup] = []
-        put_aside: list[GroupId] = []
+        usable: list[LeasedGroup] = []
+        skipped: list[GroupId] = []
         waiting: list[GroupId] = []
         tasks = [item.published.group.task for item in leased]
         for item, question in zip(leased, self._tasks.for_training(tasks), strict=True):
             if isinstance(question, Question):
-                kept.append(LeasedGroup(question, item.published))
+                usable.append(LeasedGroup(question, item.published))
             else:
-                left = waiting if question is Split.UNAVAILABLE else put_aside
-                left.append(item.published.group_id)
-        self._link.end_leases(consumed=put_aside, released=waiting)
-        return kept
+                target = waiting if question is Split.UNAVAILABLE else skipped
+                target.append(item.published.group_id)
+        self._link.end_leases(consumed=skipped, released=waiting)
+        return usable
 
     def verify(self, groups: Sequence[Group | LeasedGroup]) -> list[list[float]]:
         """Return each group's rewards by this machine's own sandboxed verifier.

@@ -104,9 +104,9 @@ def _parts(
             yield name, tail(folder / name, _END_BYTES)
 
 
-def _key_files(said: str) -> Iterator[Path]:
+def _key_files(text: str) -> Iterator[Path]:
     """Yield the files that a setting or a command line names: one of them may be a key."""
-    for word in re.split(r"[\s=]+", said):
+    for word in re.split(r"[\s=]+", text):
         file = Path(word.strip("'\""))
         with suppress(
             OSError

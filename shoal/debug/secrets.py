@@ -41,8 +41,10 @@ _LOOKS: Final = (
 def secrets_of(
     folder: Path, key_files: Iterable[Path], environment: Mapping[str, str], variable: str
 ) -> set[bytes]:
-    """Return every way in which a secret may be written: of a data directory, of key files beside
-    it, of the environment, where `variable` names one more that is secret.
+    """Return every form in which a secret may be written.
+
+    Secrets are in a data directory, in key files outside it and in the environment, where
+    `variable` is secret in any case.
     """
     files = {*key_files, *(file for pattern in KEPT_SECRET for file in folder.glob(pattern))}
     found = {secret for file in files for secret in _in_file(file)}

@@ -44,7 +44,7 @@ def doctor(console: Console, view: Doctor) -> None:
 
 
 def refusals(console: Console, view: Refusals) -> None:
-    """Print how often each reason was given, then the latest refusals, each with what to do."""
+    """Print the count of each reason, then the latest refusals with their remedies."""
     for count in view.counts:
         console.print(f"{count.count:>6}  {count.reason}: {count.message}", soft_wrap=True)
     if not view.counts:
@@ -87,11 +87,11 @@ def rollouts(console: Console, view: RolloutsView) -> None:
     """Print the latest rollouts."""
     for row in view.rollouts:
         who = "this node" if row.is_local else row.publisher
-        told = (
+        summary = (
             f" {row.family} from {who}, round {row.round}, {duration(row.age_s)} ago, "
             f"reward {number(row.reward)}"
         )
-        head = styled((f"#{row.number}", "bold"), told)
+        head = styled((f"#{row.number}", "bold"), summary)
         console.print(head, soft_wrap=not console.is_terminal)
         question = (row.question or "(question not available)").strip().replace("\n", " ")
         print_wrapped(console, cut(question, MAX_NAME_CHARS))

@@ -62,8 +62,8 @@ def _rows(view: Status) -> Iterator[tuple[str, str]]:
     if view.groups_relayed is not None:
         yield "relayed", f"{view.groups_relayed} groups"
     yield "accepted", str(view.verdicts.accept or 0)
-    for said, counts in (("ignored", view.verdicts.ignore), ("rejected", view.verdicts.reject)):
-        yield from ((said, f"{count} {reason}") for reason, count in counts.items())
+    for verdict, counts in (("ignored", view.verdicts.ignore), ("rejected", view.verdicts.reject)):
+        yield from ((verdict, f"{count} {reason}") for reason, count in counts.items())
 
 
 def _judged(judge: JudgedView) -> str:
@@ -89,10 +89,10 @@ def _trainer(view: Status, trainer: TrainerView) -> Iterator[tuple[str, str]]:
     yield "groups", f"{groups}, {view.groups_external_used} external trained on"
     if view.outbox is not None and (view.outbox.unsent or view.outbox.delivery_lag_s):
         yield "outbox", _outbox(view.outbox)
-    if (held := view.buffer) is not None:
-        room = f"{size(held.bytes)} of {size(held.capacity_bytes)}, {held.evicted} evicted"
-        yield "buffer", f"{held.groups} of {held.capacity_groups} groups, {room}"
-        yield from (("dropped", f"{count} {cause}") for cause, count in held.dropped.items())
+    if (buffer := view.buffer) is not None:
+        usage = f"{size(buffer.bytes)} of {size(buffer.capacity_bytes)}, {buffer.evicted} evicted"
+        yield "buffer", f"{buffer.groups} of {buffer.capacity_groups} groups, {usage}"
+        yield from (("dropped", f"{count} {cause}") for cause, count in buffer.dropped.items())
 
 
 def _outbox(outbox: OutboxView) -> str:

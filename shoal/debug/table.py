@@ -38,7 +38,7 @@ def show(console: Console, answer: Any) -> None:
         elif is_dataclass(value):
             facts.add_row(_title(name), _inside(console, value))
         else:
-            facts.add_row(_title(name), _said(console, name, value) or "-")
+            facts.add_row(_title(name), _format(console, name, value) or "-")
     if facts.row_count:
         print_pairs(console, facts)
 
@@ -69,10 +69,10 @@ def _show_rows(console: Console, title: str, rows: tuple[Any, ...]) -> None:
     # The first cell identifies the row.
     names = [one.name for one in fields(rows[0]) if one.name != "is_local"]
     cells = [[_cell(console, row, name) for name in names] for row in rows]
-    kept = [at for at in range(len(names)) if at == 0 or any(row[at] for row in cells)]
-    table = Rows([_title(names[at]) for at in kept])
+    shown = [at for at in range(len(names)) if at == 0 or any(row[at] for row in cells)]
+    table = Rows([_title(names[at]) for at in shown])
     for row in cells:
-        table.add_row(*(row[at] or "-" for at in kept))
+        table.add_row(*(row[at] or "-" for at in shown))
     table.print(console)
 
 
@@ -81,18 +81,18 @@ def _cell(console: Console, row: Any, name: str) -> str:
     if name in _PEERS and getattr(row, "is_local", False):
         return "this node"
     value = getattr(row, name)
-    return str(len(value)) if name == "topics" else _said(console, name, value)
+    return str(len(value)) if name == "topics" else _format(console, name, value)
 
 
 def _inside(console: Console, value: Any) -> str:
     return ", ".join(
-        f"{_title(name)} {said}"
+        f"{_title(name)} {text}"
         for name, one in _parts(value)
-        if (said := _said(console, name, one))
+        if (text := _format(console, name, one))
     )
 
 
-def _said(console: Console, name: str, value: Any) -> str:
+def _format(console: Console, name: str, value: Any) -> str:
     """Return a value formatted by its type and unit; empty for no value."""
     match value:
         case None | () | "":
@@ -100,10 +100,10 @@ def _said(console: Console, name: str, value: Any) -> str:
         case bool():
             return "yes" if value else ""
         case Mapping():
-            found = ((key, _said(console, name, one)) for key, one in value.items() if one)
+            found = ((key, _format(console, name, one)) for key, one in value.items() if one)
             return ", ".join(f"{one} {key}" for key, one in found)
         case tuple():
-            return ", ".join(_said(console, name, one) for one in value)
+            return ", ".join(_format(console, name, one) for one in value)
         case str():
             return _text(console, name, value)
         case _:

@@ -146,14 +146,14 @@ def _write(arguments: argparse.Namespace, formats: Sequence[str]) -> tuple[Card,
             worker = stack.enter_context(SyncTaskWorker(families))
         counted = stack.enter_context(Counted("batches", num_batches))
         maker, done = RowMaker(worker, families, tally), 0
-        counted.told(done)
+        counted.update(done)
         for chunk in _chunks(path, own=arguments.own):
             rows = list(maker.rows([item for batch in chunk for item in items_of(batch, tally)]))
             for write in writers:
                 write(rows)
             card.count(rows)
             done += len(chunk)
-            counted.told(done)
+            counted.update(done)
     card.write(arguments.out, formats)
     return card, tally
 

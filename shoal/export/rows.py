@@ -96,12 +96,16 @@ class RowMaker:
                 self._tally.unknown += 1
                 yield _row(item, question=None, answer=None, rewards=None)
             else:
-                asked, spec = next(made), self._spec(item)
+                regenerated, spec = next(made), self._spec(item)
                 rewards = [one.reward for one in next(scores)]
-                row = _row(item, question=asked.question, answer=asked.answer, rewards=rewards)
+                row = _row(
+                    item, question=regenerated.question, answer=regenerated.answer, rewards=rewards
+                )
                 if spec.is_environment:
                     row["messages"] = [
-                        _conversation(asked.question, spec.system, one, next(plays).observations)
+                        _conversation(
+                            regenerated.question, spec.system, one, next(plays).observations
+                        )
                         for one in _play_requests(item)
                     ]
                 yield row
@@ -131,11 +135,11 @@ def _play_requests(item: Item) -> list[PlayRequest]:
 
 
 def _conversation(
-    question: str, system: str, played: PlayRequest, heard: Sequence[str]
+    question: str, system: str, played: PlayRequest, observations: Sequence[str]
 ) -> list[dict[str, str]]:
     """Replay a game and return it as a conversation, as chat models are trained on."""
     turns = messages_for(question, tagged=False, system=system)
-    for message, answer in zip_longest(played.messages, heard):
+    for message, answer in zip_longest(played.messages, observations):
         turns.append({"role": "assistant", "content": message})
         if answer is not None:
             turns.append({"role": "user", "content": answer})

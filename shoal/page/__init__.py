@@ -1,1 +1,1 @@
-"""The web page of nodes: a process of its own that asks over their sockets and only shows."""
+"""The web page of nodes: a separate, read-only process that requests views over sockets."""

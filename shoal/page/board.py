@@ -1,6 +1,6 @@
-"""All peers of a page, each asked in its own thread, for all browsers together.
+"""The peers of a page; one thread for each requests its views, for all browsers.
 
-folders, looked for again every few seconds ─▶ a `LivePeer` each ─▶ the state that browsers ask for
+folders, found again every few seconds ─▶ a `LivePeer` each ─▶ the state that browsers request
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from shoal.view.asking import SELDOM_S
+from shoal.view.folder_follower import SELDOM_S
 from shoal.view.live import LivePeer
 from shoal_base.bounded import FEW
 from shoal_base.waits import MINUTE_S
@@ -22,7 +22,7 @@ from shoal_p2p.data_dir import IDENTITY_FILE
 
 
 class Board:
-    """Everything that the page shows."""
+    """The state that the page shows."""
 
     def __init__(self, named: Sequence[Path], *, program: str = "shoal") -> None:
         """`named` are folders of peers or of swarms; `program` starts shoal in copied commands."""
@@ -30,10 +30,10 @@ class Board:
         self._program = program
         self.peers: dict[str, LivePeer] = {}
         """Peers by name. Replaced, never changed: other threads iterate over it."""
-        self._asked_at = float("-inf")
+        self._requested_at = float("-inf")
 
     def start(self) -> None:
-        """Ask all peers from now on, in threads that end with the process."""
+        """Start to request all peers' views, in threads that end with the process."""
         threading.Thread(target=self._run, daemon=True, name="board").start()
 
     def _run(self) -> None:
@@ -42,11 +42,11 @@ class Board:
             time.sleep(SELDOM_S)
 
     def note_request(self) -> None:
-        """Note that a reader looks."""
-        self._asked_at = time.monotonic()
+        """Record that a browser requested the state."""
+        self._requested_at = time.monotonic()
 
     def state(self) -> dict[str, Any]:
-        """Return everything at once."""
+        """Return the whole state."""
         return {
             "schema_version": Versioned.schema_version,
             "version": version("shoal"),
@@ -55,19 +55,19 @@ class Board:
 
     @property
     def answered_at(self) -> float:
-        """Return the time when any peer answered last, by the monotonic clock."""
+        """Return the monotonic time of the last answer of any peer."""
         return max((peer.answered_at for peer in self.peers.values()), default=float("-inf"))
 
     def _is_looked_at(self) -> bool:
-        return time.monotonic() - self._asked_at < MINUTE_S
+        return time.monotonic() - self._requested_at < MINUTE_S
 
     def _find(self) -> None:
-        """Take up peers that are new; one whose folder is gone stays as down."""
+        """Add new peers. A peer whose folder is gone stays, as down."""
         found, peers = peer_folders(self._named), dict(self.peers)
         known = {peer.folder for peer in peers.values()}
         mistaken = known.difference(found.values())
         for name in [name for name, one in peers.items() if one.folder in mistaken]:
-            if peers[name].answered_at == float("-inf"):  # a swarm's folder, as it turned out
+            if peers[name].answered_at == float("-inf"):  # it is the folder of a swarm
                 peers.pop(name).end()
         for name, folder in found.items():
             if folder not in known and name not in peers:
@@ -79,10 +79,10 @@ class Board:
 
 
 def peer_folders(named: Sequence[Path]) -> dict[str, Path]:
-    """Return the folders of peers by a short name for each, no two alike.
+    """Return the folders of peers by unique short names.
 
-    A folder that holds folders of peers, as that of `shoal swarm`, stands for those. Looks at the
-    disk; a folder that is not there yet stands for itself.
+    A folder that contains folders of peers, as that of `shoal swarm`, stands for those. Reads the
+    disk; a folder that does not exist yet stands for itself.
     """
     found: dict[str, Path] = {}
     for folder in named:
@@ -102,7 +102,7 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def _is_peer(folder: Path) -> bool:
-    """Return whether a peer keeps, or has kept, its data there."""
+    """Return whether the folder has data of a peer."""
     return any((folder / name).exists() for name in (IDENTITY_FILE, SOCKET_NAME))
 
 

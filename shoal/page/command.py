@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from shoal.page.board import Board
 
 DESCRIPTION = """\
-Serve a web page of the node in a folder: whether it is all right, whether it learns, from whom, at
-what price, what was said and refused. Nodes, bootstraps, judges and swarms start one by themselves
-(--no-http: none). It only reads, asks over the sockets in the folders, and outlives the node.
+Serve a web page of the node in a folder: health, learning, publishers, benefit and cost, rollouts,
+refusals and next steps. Nodes, bootstraps, judges and swarms start one by themselves (--no-http:
+none). The page is read-only, requests views over the sockets in the folders, and outlives the node.
 
   shoal page                           the node that runs here
-  shoal page --data-dir .shoal/swarm   all of a local swarm, side by side
+  shoal page --data-dir .shoal/swarm   all peers of a local swarm
   shoal page --data-dir A --data-dir B   these two
   shoal page --http 0.0.0.0:7462       for other machines, too
 
-The address that it prints has a token, without which the page does not open."""
+The page opens only with the token in the printed address."""
 
 ORPHAN_S: Final = 600.0
-"""Seconds that a page stays after its peer was killed and does not come back."""
+"""Seconds that a page stays after its peer was killed and has not restarted."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -58,8 +58,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _serve(folders: Sequence[Path], address: WebAddress, arguments: argparse.Namespace) -> int:
-    """Serve until told to stop; a peer's page is its folder's only one."""
-    from shoal.page.board import Board  # late: `--help` needs none of it
+    """Serve until interrupted; a peer starts at most one page for its folder."""
+    from shoal.page.board import Board  # imported here: `--help` needs none of it
     from shoal.page.server import BindError, PageServer
 
     with contextlib.ExitStack() as stack:
@@ -67,7 +67,7 @@ def _serve(folders: Sequence[Path], address: WebAddress, arguments: argparse.Nam
             try:
                 stack.enter_context(own_page(folders[0]))
             except PageHereError:
-                return _tell_of_other(folders[0])
+                return _say_url_of_other(folders[0])
             except OSError as error:
                 reason = f"cannot use {folders[0]} ({error.strerror})"
                 return fail("page", reason, EXIT_FAILED).code
@@ -89,8 +89,10 @@ def _serve(folders: Sequence[Path], address: WebAddress, arguments: argparse.Nam
 
 
 def _stay(board: Board, *, supervised: bool) -> None:
-    """Stay until interrupted. Supervised, until the peer that started this page is gone, and none
-    has answered here for long.
+    """Wait until interrupted.
+
+    A supervised page waits until the peer that started it has ended, and no peer has answered for
+    `ORPHAN_S`.
     """
     while not supervised:
         time.sleep(ORPHAN_S)
@@ -102,14 +104,14 @@ def _stay(board: Board, *, supervised: bool) -> None:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """End in order; a second signal ends the process at once."""
+    """Interrupt the main thread; a second signal ends the process immediately."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os._exit(EXIT_INTERRUPTED))
     raise KeyboardInterrupt
 
 
 def _end_by(failed: threading.ExceptHookArgs) -> None:
-    """End the process by what a thread did not expect: the page would show old numbers."""
+    """End the process after an unexpected error in a thread: the page would show old numbers."""
     sys.excepthook(failed.exc_type, failed.exc_value or failed.exc_type(), failed.exc_traceback)
     sys.stderr.flush()
     os._exit(EXIT_FAILED)
@@ -122,7 +124,7 @@ def _announce(url: str, folder: Path, arguments: argparse.Namespace) -> None:
     _say_url(url, arguments.json_output)
 
 
-def _tell_of_other(folder: Path) -> int:
+def _say_url_of_other(folder: Path) -> int:
     found = served_page(folder)
     if found is None:
         return fail("page", f"another page of {folder} is just starting", EXIT_FAILED).code

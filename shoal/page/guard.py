@@ -1,11 +1,11 @@
-"""Decides who may ask the page: every request passes here before anything reads it.
+"""Decides which requests the page answers, before anything else reads them.
 
     method ─▶ Host ─▶ Origin, Sec-Fetch-Site ─▶ token ─▶ the page
 
-A page on this machine can be asked by every website that its owner visits, and by every user of the
-machine. The first three checks keep websites out (a name that resolves to 127.0.0.1 is "the same
-origin" to a browser), the token keeps other users out. The headers of the answer say that nothing
-may frame the page, that it runs its own files alone, and that nobody keeps it.
+Every website that the owner visits, and every user of the machine, can send requests to a local
+page. The first three checks refuse websites (a name that resolves to 127.0.0.1 is "the same origin"
+to a browser), the token refuses other users. The headers of an answer forbid framing, scripts of
+other sites and caching.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ HEADERS: Final[Mapping[str, str]] = {
 }
 """Headers of every answer."""
 _WHERE_THE_TOKEN_IS: Final = (
-    "open this page by its whole address, with ?token=…, which was printed when it was started and "
-    "stands in page.json in the node's folder"
+    "open this page by its full address, with ?token=…, which was printed at its start and "
+    "is in page.json in the node's folder"
 )
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -44,11 +44,11 @@ class Rules:
     host: str
     """Host on which the page listens."""
     token: str
-    """The token that a request must show: random, of this process alone."""
+    """The token that a request must have: random, made by this process."""
     cookie: str = "shoal_page"
-    """Name of the cookie in which the browser keeps the token."""
+    """Name of the cookie in which the browser stores the token."""
     name: WebName | None = None
-    """The name, or the proxy, by which its owner says that browsers reach it."""
+    """Host name, or proxy, by which browsers reach it; None for addresses only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class PageRequest:
     path: str
     query: str
     headers: Mapping[str, str]
-    """Headers by name in lower case; one that came twice has both values, which no rule accepts."""
+    """Headers by name in lower case; a repeated one has both values, which no rule accepts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,38 +70,39 @@ class PageReply:
     body: bytes
     media_type: str = "text/plain; charset=utf-8"
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Headers beside those of every answer."""
+    """Headers in addition to `HEADERS`."""
 
 
-def in_words(status: int, says: str, headers: Mapping[str, str] | None = None) -> PageReply:
-    """Return an answer in words."""
-    return PageReply(status, f"{says}\n".encode(), headers=headers or {})
+def in_words(status: int, message: str, headers: Mapping[str, str] | None = None) -> PageReply:
+    """Return a text answer."""
+    return PageReply(status, f"{message}\n".encode(), headers=headers or {})
 
 
-def refusal(asked: PageRequest, rules: Rules) -> PageReply | None:
-    """Return the answer to a request that may not ask; None to one that may. Pure.
+def refusal(request: PageRequest, rules: Rules) -> PageReply | None:
+    """Return the answer to a request that is refused; None if it is allowed. Pure.
 
-    A token in the page's address becomes a cookie: the browser is sent to the address without it.
+    A token in the page's address becomes a cookie: the browser is redirected to the address without
+    it.
     """
-    if asked.method not in ("GET", "HEAD"):
-        return in_words(405, "this page is only read", {"Allow": "GET, HEAD"})
-    host = asked.headers.get("host", "")
+    if request.method not in ("GET", "HEAD"):
+        return in_words(405, "this page is read-only", {"Allow": "GET, HEAD"})
+    host = request.headers.get("host", "")
     if not _may_be_called(host, rules):
-        return in_words(421, "this page does not go by that name")
-    if not _is_own(asked, host, rules):
-        return in_words(403, "another website asks; open the page by its own address")
-    has_token = _has_token(asked, rules)
-    if not has_token and not _shows_token(asked, rules):
+        return in_words(421, "this page has another name")
+    if not _is_own(request, host, rules):
+        return in_words(403, "request of another website; open the page by its own address")
+    has_token = _has_token(request, rules)
+    if not has_token and not _shows_token(request, rules):
         return in_words(403, _WHERE_THE_TOKEN_IS)
-    if has_token and asked.path == "/":
+    if has_token and request.path == "/":
         cookie = f"{rules.cookie}={rules.token}; HttpOnly; SameSite=Strict; Path=/"
         return in_words(303, "", {"Location": "/", "Set-Cookie": cookie})
     return None
 
 
-def _has_token(asked: PageRequest, rules: Rules) -> bool:
-    """Return whether a request brings the token in its address."""
-    given = parse_qs(asked.query).get("token", [])
+def _has_token(request: PageRequest, rules: Rules) -> bool:
+    """Return whether a request has the token in its address."""
+    given = parse_qs(request.query).get("token", [])
     return len(given) == 1 and _same(given[0], rules.token)
 
 
@@ -133,22 +134,22 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _is_own(asked: PageRequest, host: str, rules: Rules) -> bool:
-    """Return whether the page itself asks, or a person who typed or followed its address."""
-    origin = asked.headers.get("origin")
+def _is_own(request: PageRequest, host: str, rules: Rules) -> bool:
+    """Return whether the request is of the page itself, or of a user who opened its address."""
+    origin = request.headers.get("origin")
     own = {f"http://{host}".lower(), "" if rules.name is None else rules.name.origin}
     if origin is not None and origin.lower() not in own - {""}:
         return False
-    site = asked.headers.get("sec-fetch-site", "none")
+    site = request.headers.get("sec-fetch-site", "none")
     if site in ("none", "same-origin"):
         return True
-    # A link on another site may open the page, which that site then cannot look into.
-    return asked.path == "/" and asked.headers.get("sec-fetch-mode") == "navigate"
+    # A link on another site may open the page; that site cannot read it.
+    return request.path == "/" and request.headers.get("sec-fetch-mode") == "navigate"
 
 
-def _shows_token(asked: PageRequest, rules: Rules) -> bool:
-    bearer = asked.headers.get("authorization", "").removeprefix("Bearer ")
-    cookies = (part.strip().partition("=") for part in asked.headers.get("cookie", "").split(";"))
+def _shows_token(request: PageRequest, rules: Rules) -> bool:
+    bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+    cookies = (part.strip().partition("=") for part in request.headers.get("cookie", "").split(";"))
     shown = [bearer, *(value for name, _, value in cookies if name == rules.cookie)]
     return any(_same(one, rules.token) for one in shown)
 

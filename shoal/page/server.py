@@ -1,12 +1,12 @@
-"""The page's web server: the standard library's, a thread for each connection, behind the guard.
+"""Serves the page by the standard library's web server: one thread for each connection.
 
-    accept ─▶ room? of this address, too? ─▶ head ─▶ guard ─▶ state, curves, groups, health, files
-                        no ─▶ the oldest that was not let in yet gives way
+    accept ─▶ limits, in total and by address ─▶ head ─▶ guard ─▶ pages, files
+                 reached ─▶ the oldest unauthorized connection is closed
 
-A flood of connections would else take every descriptor of the process, with which it asks its
-peers. Whoever reaches the port can open connections, but only a reader with the token is let in: so
-whatever others hold open, a browser always gets a connection. A reader that does not take what it
-asked for is closed. What a connection breaks is that connection.
+Without limits a flood of connections would take every descriptor of the process, which it also
+needs to reach its peers. Any client can open a connection, but only one with the token is
+authorized, and others make room for it: so a browser always gets a connection. A client that does
+not read its answer is disconnected. An error in a connection ends only that connection.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from shoal_settings.web_address import WebAddress, WebName
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS: Final = 256  # descriptors that a page may take; a guess
-MAX_OF_ONE: Final = 96
-"""Connections of one address: eight browsers' worth of six each, twice."""
+MAX_PER_ADDRESS: Final = 96
+"""Connections of one address: of 16 browsers with six each."""
 _MAX_HEAD_BYTES: Final = 16 * 1024  # a browser sends one or two KiB
 _STUCK_MS: Final = int(1000 * REPLY_S)
-"""Milliseconds after which the kernel ends a connection whose other end takes nothing."""
+"""Milliseconds after which the kernel ends a connection whose other end reads nothing."""
 
 
 class BindError(Exception):
@@ -46,57 +46,59 @@ class BindError(Exception):
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class _Visit:
-    """A connection that is open."""
+class _Connection:
+    """An open connection."""
 
     sock: socket.socket
     address: str
-    is_let_in: bool = False
+    is_authorized: bool = False
 
 
-class ConnectionRoom:
-    """The page's connections, and the bounds on them."""
+class ConnectionLimits:
+    """The page's open connections, and their limits."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._visits: list[_Visit] = []
+        self._connections: list[_Connection] = []
         """The oldest first."""
 
     def enter(self, sock: socket.socket, address: str) -> bool:
-        """Take a place for one more connection; False where all who are there were let in."""
+        """Add a connection; False if the limit is reached and all open ones are authorized."""
         with self._lock:
-            near = [one for one in self._visits if one.address == address]
-            fits = self._fits(near, MAX_OF_ONE) and self._fits(self._visits, MAX_CONNECTIONS)
+            near = [one for one in self._connections if one.address == address]
+            fits = self._fits(near, MAX_PER_ADDRESS) and self._fits(
+                self._connections, MAX_CONNECTIONS
+            )
             if fits:
-                self._visits.append(_Visit(sock=sock, address=address))
+                self._connections.append(_Connection(sock=sock, address=address))
             return fits
 
-    def let_in(self, sock: socket.socket) -> None:
-        """Keep a connection, whoever else comes."""
+    def authorize(self, sock: socket.socket) -> None:
+        """Protect a connection from being closed for a newer one."""
         with self._lock:
-            for visit in self._visits:
-                visit.is_let_in |= visit.sock is sock
+            for one in self._connections:
+                one.is_authorized |= one.sock is sock
 
     def leave(self, sock: socket.socket) -> None:
-        """Give the place of a connection back; once more does nothing."""
+        """Remove a connection; does nothing if it is not there."""
         with self._lock:
-            self._visits = [one for one in self._visits if one.sock is not sock]
+            self._connections = [one for one in self._connections if one.sock is not sock]
 
-    def _fits(self, among: Sequence[_Visit], most: int) -> bool:
-        """Return whether there is a place; the oldest connection that was not let in makes one."""
+    def _fits(self, among: Sequence[_Connection], most: int) -> bool:
+        """Return whether there is a slot; closes the oldest unauthorized connection for one."""
         if len(among) < most:
             return True
-        stranger = next((one for one in among if not one.is_let_in), None)
-        if stranger is None:
+        oldest = next((one for one in among if not one.is_authorized), None)
+        if oldest is None:
             return False
-        self._visits.remove(stranger)
-        with contextlib.suppress(OSError):  # gone already
-            stranger.sock.shutdown(socket.SHUT_RDWR)
+        self._connections.remove(oldest)
+        with contextlib.suppress(OSError):  # closed already
+            oldest.sock.shutdown(socket.SHUT_RDWR)
         return True
 
 
 class PageServer(ThreadingHTTPServer):
-    """Listens, and answers what a board shows."""
+    """Listens, and answers from a board."""
 
     daemon_threads = True
     request_queue_size = 32  # browsers of a household; a guess
@@ -111,10 +113,10 @@ class PageServer(ThreadingHTTPServer):
                 raise BindError(_why(address, error)) from None
             super().__init__((address.host, 0), _Handler)
         self.pages = Pages(board)
-        self.room = ConnectionRoom()
-        self.places = threading.BoundedSemaphore(FEW)
-        # Each process makes its own token: to the port's next owner a browser still sends the
-        # cookie, which is worth nothing then.
+        self.limits = ConnectionLimits()
+        self.request_slots = threading.BoundedSemaphore(FEW)
+        # Each process makes its own token: a browser also sends the cookie to the port's next
+        # owner, for which it is useless.
         self.rules = Rules(
             host=address.host.lower(),
             token=secrets.token_urlsafe(32),
@@ -124,7 +126,7 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """The address that people open, with the token."""
+        """The address to open, with the token."""
         rules, port = self.rules, self.server_port
         if rules.name is not None:
             origin = rules.name.origin or f"http://{rules.name.host}:{port}"
@@ -133,41 +135,41 @@ class PageServer(ThreadingHTTPServer):
         return f"http://{f'[{host}]' if ':' in host else host}:{port}/?token={rules.token}"
 
     def server_bind(self) -> None:
-        """Bind without asking a name server who this is."""
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # connections that it accepts have it, too
+        """Bind without a DNS lookup of the own name."""
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # accepted connections inherit it
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STUCK_MS)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_port = self.socket.getsockname()[1]
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection; where no descriptor is left, not again at once."""
+        """Accept a connection; wait for a moment if no descriptor is left."""
         try:
             connection, address = self.socket.accept()
         except OSError:
             time.sleep(POLL_S)
             raise
-        # A page asks each second, and a reader takes what it asked for.
+        # A page sends a request each second and reads the answers.
         connection.settimeout(REPLY_S)
         return connection, address
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Return whether there is room for it."""
-        return self.room.enter(request, client_address[0])
+        """Return whether there is a slot for it."""
+        return self.limits.enter(request, client_address[0])
 
     def shutdown_request(self, request: Any) -> None:
         """Close a connection."""
-        self.room.leave(request)
+        self.limits.leave(request)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Note what broke a connection, unless its other end did."""
+        """Log the error of a connection, unless it is one of the network."""
         if not isinstance(error := sys.exc_info()[1], OSError):
-            log.warning("a connection broke: %r", error)
+            log.warning("error in a connection: %r", error)
 
 
 class _Head:
-    """A connection's bytes, of which the head of a request may have so many and no more."""
+    """Reads a request's head from a connection, up to a size limit."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -198,27 +200,27 @@ class _Handler(BaseHTTPRequestHandler):
         super().handle_one_request()
 
     def do_GET(self) -> None:
-        # A body would stand unread, and be taken for the next request.
+        # An unread body would be parsed as the next request.
         if self.headers.get("Content-Length", "0") != "0" or self.headers.get("Transfer-Encoding"):
             self.close_connection = True
-        if not self.server.places.acquire(blocking=False):
+        if not self.server.request_slots.acquire(blocking=False):
             self._send(in_words(503, "too many requests at once"))
             return
         try:
             self._answer()
         finally:
-            self.server.places.release()
+            self.server.request_slots.release()
 
     do_HEAD = do_POST = do_PUT = do_DELETE = do_OPTIONS = do_PATCH = do_GET  # noqa: N815
 
     def _answer(self) -> None:
         path, _, query = self.path.partition("?")
         headers = {one.lower(): ", ".join(self.headers.get_all(one, ())) for one in self.headers}
-        asked = PageRequest(method=self.command, path=path, query=query, headers=headers)
-        if (no := refusal(asked, self.server.rules)) is not None:
-            self._send(no)
+        request = PageRequest(method=self.command, path=path, query=query, headers=headers)
+        if (refused := refusal(request, self.server.rules)) is not None:
+            self._send(refused)
             return
-        self.server.room.let_in(self.connection)
+        self.server.limits.authorize(self.connection)
         self._send(self.server.pages.answer(path, query))
 
     def _send(self, answer: PageReply) -> None:
@@ -233,7 +235,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer.body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer what is no request that a browser sends."""
+        """Answer a malformed request."""
         self.close_connection = True
         self._send(in_words(code, "not a request that this page answers"))
 
@@ -247,7 +249,7 @@ def _why(address: WebAddress, error: OSError) -> str:
 
 
 def _own_address() -> str:
-    """Return the address by which this machine goes to others; sends nothing."""
+    """Return the source address of outgoing packets; sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))

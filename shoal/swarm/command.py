@@ -8,7 +8,7 @@ from pathlib import Path
 from shoal_p2p.flags import ServingFlags
 
 DESCRIPTION = """\
-Start a bootstrap peer and N nodes on this machine and watch them learn from one another. It ends
+Start a bootstrap peer and N nodes on this machine, which train on one another's groups. It ends
 after --rounds of every node, or at Ctrl-C. Each is a real node:
 inspect it with `shoal status --data-dir .shoal/swarm/node-1`, and so on. The same command
 continues a stopped swarm; remove the folder to start over.

@@ -3,8 +3,9 @@
     own settings ─┬─▶ bootstrap_settings   loopback, no mDNS, the swarm's own key
                   └─▶ node_settings        the same, and the bootstrap's address
 
-Comparisons on one machine must not learn from other nodes there, which would be found by mDNS, by a
-folder next to this one, or from addresses saved by an earlier run. A key prevents all three.
+Comparisons on one machine must not train on groups of other nodes there, which would be found by
+mDNS, by a folder next to this one, or from addresses saved by an earlier run. A key prevents all
+three.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from rich.table import Table
 from shoal.json_output import MemberRow
 from shoal.layout import number
 from shoal.started_peer import StartedPeer
-from shoal.view.asking import inspector
+from shoal.view.folder_follower import inspector
 from shoal_ipc.answers.form import read
 from shoal_ipc.answers.node import Status, TrainerView
 from shoal_ipc.client import NodeRefused, NodeUnavailable

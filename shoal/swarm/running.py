@@ -51,8 +51,8 @@ def run(given: ParsedFlags) -> int:
         if (refused := early_refusal(settings)) is not None:
             raise fail("swarm", refused)
         outlive_the_terminal()
-        if not settings.json_output and (said := defaults_line_of(loaded)):
-            say(said)
+        if not settings.json_output and (text := defaults_line_of(loaded)):
+            say(text)
         if loaded.origins["data_dir"] == "default":
             settings = settings.model_copy(update={"data_dir": default_folder(settings)})
         with locked(settings.data_dir):

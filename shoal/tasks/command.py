@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from shoal.layout import pairs, print_pairs, print_wrapped
 from shoal.prompt_shown import prompt_of, refuse_model
 from shoal.tasks.model_play import play_by_model
-from shoal.tasks.play import asked_flags, play, short
+from shoal.tasks.play import add_prompt_flags, play, short
 from shoal_base.extras import missing_for_tasks
 from shoal_base.lines import readable_json, say_json
 from shoal_base.terminal import Terminal, styled
@@ -140,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
         "--model",
         help="show what this model sees (as --model of a node); to play also a checkpoint",
     )
-    asked_flags(
+    add_prompt_flags(
         parser, shots="worked examples in it (default: as the model's node has chosen, else 4)"
     )
     return parser
@@ -193,10 +193,10 @@ def _sample(one: Listed, seed: int) -> dict[str, Any]:
             for text, finish in _completions(spec, item)
         ]
         results = worker.score(requests)
-        standing = _standing(worker, spec)
+        floor = _measure_floor(worker, spec)
     return {
         **_row(one),
-        **standing,
+        **floor,
         "instruction": instruction(tagged=tagged, system=spec.system) or None,
         "sample": {
             "seed": seed,
@@ -217,7 +217,7 @@ def _sample(one: Listed, seed: int) -> dict[str, Any]:
     }
 
 
-def _standing(worker: SyncTaskWorker, spec: FamilySpec) -> dict[str, Any]:
+def _measure_floor(worker: SyncTaskWorker, spec: FamilySpec) -> dict[str, Any]:
     """Return the family's floor, and whether it is large enough to be evaluated on.
 
     No constant message is tried on an environment, nor on a judge, which each would cost: the floor

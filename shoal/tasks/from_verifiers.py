@@ -25,9 +25,9 @@ VERIFIERS: Final = "verifiers:"
 
 
 def write_files(source: str, name: str, folder: Path) -> Mapping[str, Any]:
-    """Write rows and reward beside the task file; return the keys of that file.
+    """Write rows and reward next to the task file; return the keys of that file.
 
-    Raises `FamilyError` in one line: no such taskset, or one that shoal cannot run; OSError.
+    Raises `FamilyError` for an unknown or unsupported taskset, in one line; OSError.
     """
     named = source.removeprefix(VERIFIERS)
     if not is_installed("verifiers"):
@@ -59,7 +59,7 @@ def write_files(source: str, name: str, folder: Path) -> Mapping[str, Any]:
 
 @contextlib.contextmanager
 def _here_importable() -> Iterator[None]:
-    """Within, modules of the current folder can be imported, as `python -m` has it."""
+    """Make modules of the current folder importable, as `python -m` does."""
     here = str(Path.cwd())
     sys.path.insert(0, here)
     importlib.invalidate_caches()
@@ -70,9 +70,9 @@ def _here_importable() -> Iterator[None]:
 
 
 def _found(source: str, named: str) -> tuple[ModuleType, Any]:
-    """Return a taskset with its default configuration, and the module that was named.
+    """Return a taskset with its default configuration, and its module.
 
-    Raises `FamilyError`: there is none, or it is of another interface of verifiers.
+    Raises `FamilyError`: there is none, or it has the interface of another version of verifiers.
     """
     import verifiers.v1 as vf
     from verifiers.v1.utils.generic import concrete_type
@@ -97,13 +97,13 @@ def _found(source: str, named: str) -> tuple[ModuleType, Any]:
             raise FamilyError(_OLD.format(source, module_name))
         there = _tasksets(sys.modules[module_name], vf.Taskset)
         has = f"it has {there}" if there else "it has none"
-        raise FamilyError(f"{source}: {last} is no taskset (vf.Taskset) of {module_name}; {has}")
+        raise FamilyError(f"{source}: {last} is not a taskset (vf.Taskset) of {module_name}; {has}")
     module = sys.modules.get(module_name) or sys.modules[kind.__module__]
     config = concrete_type(kind, vf.TasksetConfig, origin=vf.Taskset) or vf.TasksetConfig
     try:
         return module, kind(config())
     except Exception as error:  # noqa: BLE001  the program of a user
-        raise FamilyError(f"cannot make {source} without settings: {first_line(error)}") from None
+        raise FamilyError(f"cannot create {source} without settings: {first_line(error)}") from None
 
 
 _OLD: Final = (
@@ -131,7 +131,7 @@ def _tasksets(module: ModuleType, base: type) -> str:
 
 def _tasks(where: str, taskset: Any) -> list[Any]:
     if not taskset.bounded:
-        raise FamilyError(f"{where} makes tasks without end (INFINITE), and rows must end")
+        raise FamilyError(f"{where} has endless tasks (INFINITE), and rows must end")
     try:
         tasks = list(taskset)
     except Exception as error:  # noqa: BLE001  the program of a user
@@ -142,31 +142,33 @@ def _tasks(where: str, taskset: Any) -> list[Any]:
 
 
 def _rows(where: str, tasks: Sequence[Any]) -> tuple[list[dict[str, Any]], str]:
-    """Return a row for each task, and the system turn that all have. Different ones stand before
-    their questions.
+    """Return a row for each task, and the system message that all have.
 
-    Raises `FamilyError`: a task is no single question, or does not survive as JSON.
+    Different system messages are put before their questions. Raises `FamilyError`: a task is not a
+    single question, or changes in JSON.
     """
-    rows, asked = [], []
+    rows, messages = [], []
     for number, task in enumerate(tasks):
-        asked.append(_messages(f"task {number} of {where}", task.data))
+        messages.append(_messages(f"task {number} of {where}", task.data))
         row = task.data.model_dump(mode="json", exclude=_defaults(task.data))
         try:
             is_same = type(task.data).model_validate(row) == task.data
         except ValueError:
             is_same = False
         if not is_same:
-            raise FamilyError(f"task {number} of {where} is another one after a trip through JSON")
+            raise FamilyError(
+                f"task {number} of {where} changes when written as JSON and read again"
+            )
         rows.append({**_answer(task.data), "task": row})
     if not all("answer" in row for row in rows):
         rows = [{"task": row["task"]} for row in rows]
-    systems = {system for system, _ in asked}
-    if len(systems) > 1:  # as verifiers has it where a harness takes no system turn
-        asked = [("", "\n\n".join(filter(None, turns))) for turns in asked]
-    questions = [question for _, question in asked]
+    systems = {system for system, _ in messages}
+    if len(systems) > 1:  # as verifiers does if a harness takes no system message
+        messages = [("", "\n\n".join(filter(None, turns))) for turns in messages]
+    questions = [question for _, question in messages]
     return [
         {"question": question, **row} for question, row in zip(questions, rows, strict=True)
-    ], asked[0][0]
+    ], messages[0][0]
 
 
 def _answer(data: Any) -> dict[str, str]:
@@ -178,7 +180,7 @@ def _answer(data: Any) -> dict[str, str]:
 
 
 def _defaults(data: Any) -> set[str]:
-    """Return the fields that say nothing; pydantic would leave out the roles of messages too."""
+    """Return the fields with default values; pydantic would also omit the roles of messages."""
     return {
         name
         for name, one in type(data).model_fields.items()
@@ -188,9 +190,11 @@ def _defaults(data: Any) -> set[str]:
 
 
 def _messages(what: str, data: Any) -> tuple[str, str]:
-    """Return the system turn and the question of one task. Raises `FamilyError`."""
+    """Return the system message and the question of one task. Raises `FamilyError`."""
     if data.prompt is None:
-        raise FamilyError(f"{what} has no prompt: a user opens it, and shoal has none")
+        raise FamilyError(
+            f"{what} has no prompt: it begins with a simulated user, which shoal does not have"
+        )
     if isinstance(data.prompt, str):
         return data.system_prompt or "", data.prompt
     texts = [(one.role, one.content) for one in data.prompt]
@@ -199,7 +203,7 @@ def _messages(what: str, data: Any) -> tuple[str, str]:
     roles = [role for role, _ in texts]
     if roles not in (["user"], ["system", "user"]):
         turns = ", ".join(roles)
-        raise FamilyError(f"{what} is a conversation ({turns}), and shoal asks one question")
+        raise FamilyError(f"{what} is a conversation ({turns}), and shoal supports one question")
     if not all(isinstance(content, str) for _, content in texts):
-        raise FamilyError(f"{what} has a picture, and shoal asks in text")
+        raise FamilyError(f"{what} has an image, and shoal supports only text")
     return texts[0][1] if len(texts) > 1 else "", texts[-1][1]

@@ -70,8 +70,8 @@ def show(console: Terminal, file: str, report: Report) -> None:
     for kind, reward in report.wrong.items():
         console.print(f"  {reward:5.2f}  {visible(kind)}", soft_wrap=True)
     if report.floor is not None:
-        told = f"{visible(report.floor_answer)}, on average: the floor"
-        console.print(f"  {report.floor:5.2f}  {told}", soft_wrap=True)
+        text = f"{visible(report.floor_answer)}, on average: the floor"
+        console.print(f"  {report.floor:5.2f}  {text}", soft_wrap=True)
     if report.seconds_per_score is not None:
         ended = "" if report.is_complete else "; then the time limit ended it"
         console.print(

@@ -57,7 +57,7 @@ def play_by_model(
             )
         (answer,) = groups[0].answers
         messages = split_messages(answer.text)
-        shown.said(messages)
+        shown.show(messages)
         ((reward,),) = tasks.verify_own(groups)
         end_line(console, len(messages), reward, is_over=str(answer.finish_reason) == "stop")
 
@@ -68,22 +68,22 @@ class _Shown:
     def __init__(self, console: Terminal, play: Any) -> None:
         self._console = console
         self._play = play
-        self._num_said = 0
+        self._num_shown = 0
 
     def play(self, requests: Sequence[PlayRequest]) -> list[Play]:
-        self.said(requests[0].messages)
+        self.show(requests[0].messages)
         plays: list[Play] = self._play(requests)
         if plays[0].error:
             raise fail("tasks", plays[0].error)
         self._console.print_lines(plays[0].observations[-1])
         return plays
 
-    def said(self, messages: Sequence[str]) -> None:
+    def show(self, messages: Sequence[str]) -> None:
         """Print the messages that were not printed yet: the last one may have no answer."""
-        for message in messages[self._num_said :]:
+        for message in messages[self._num_shown :]:
             self._console.print()
             self._console.print_lines(message, head="> ")
-        self._num_said = len(messages)
+        self._num_shown = len(messages)
 
 
 def _policy(name: str, prompt: str) -> Policy:

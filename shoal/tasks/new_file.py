@@ -51,7 +51,7 @@ _NO_MATHS: Final = (
     "Answers are compared as text, so $24 is not 24: pip install 'shoal[math]' first, and "
     "numbers are compared by value"
 )
-_ASKED_ABOUT: Final = 8
+_MAX_PROMPTED: Final = 8
 """Unused columns that a terminal prompts for; further ones are only named."""
 
 
@@ -65,7 +65,7 @@ class TaskFileKeys:
     notes: tuple[str, ...] = ()
     """Notes for the author about decisions."""
     is_of_taskset: bool = False
-    """True if rows and reward were written beside the task file."""
+    """True if rows and reward were written next to the task file."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -114,15 +114,15 @@ def _looked_at(arguments: argparse.Namespace, name: str) -> TaskFileKeys:
         form["encoding"] = arguments.encoding
     if arguments.columns:
         form["columns"] = [column.strip() for column in arguments.columns.split(",")]
-    is_asked = sys.stdin.isatty() and sys.stdout.isatty() and not arguments.json
-    if not is_asked:
+    is_interactive = sys.stdin.isatty() and sys.stdout.isatty() and not arguments.json
+    if not is_interactive:
         return look_at(arguments.data, name, given, form)
     console = Terminal()
     found, given = _with_columns(console, arguments.data, name, given, form)
     if given.prompt:
         return found
     prompt = found.fields.get("prompt", f"{{{found.fields.get('question', 'question')}}}")
-    chosen = ask_about(console, list(found.unused.items())[:_ASKED_ABOUT])
+    chosen = ask_about(console, list(found.unused.items())[:_MAX_PROMPTED])
     if not chosen:
         return found
     before = "".join(f"{{{column}}}\n\n" for column in chosen)
@@ -134,7 +134,7 @@ def _with_columns(
 ) -> tuple[TaskFileKeys, NamedColumns]:
     """Look at the data, asking for the columns of question and answer where they are not known."""
     records = _read(data, form)
-    for _ in range(_ASKED_ABOUT):
+    for _ in range(_MAX_PROMPTED):
         try:
             return _suggested(records, data, name, given, form), given
         except NoSuggestionError as error:

@@ -41,13 +41,13 @@ def play(console: Terminal, spec: FamilySpec, seed: int) -> None:
     end_line(console, len(messages), earned, is_over=is_over)
 
 
-def asked_flags(parser: argparse.ArgumentParser, *, shots: str) -> None:
+def add_prompt_flags(parser: argparse.ArgumentParser, *, shots: str) -> None:
     """Add the flags of a model's prompt; `shots` is the help of `--shots`."""
     parser.add_argument(
         "--prompt",
         choices=("auto", "chat", "plain"),
         default="auto",
-        help="how it is asked, as --prompt of a node (default: %(default)s)",
+        help="form of the prompt, as --prompt of a node (default: %(default)s)",
     )
     parser.add_argument("--shots", type=whole(0, MAX_SHOTS), metavar="N", help=shots)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -60,7 +60,7 @@ def require_game(spec: FamilySpec) -> None:
 
 
 def short(text: str) -> str:
-    """Return a text as it stands in a line beside a reward, cut where it is long."""
+    """Return a text on one line, cut at a maximum length."""
     return cut(visible(" ".join(text.split())), MAX_CELL_CHARS)
 
 

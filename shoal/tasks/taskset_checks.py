@@ -1,4 +1,4 @@
-"""Checks of a taskset of verifiers: what shoal cannot give is refused, with who needs it."""
+"""Checks a taskset of verifiers: refuses what shoal does not support, by name."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any, Final
 
 from shoal_tasks.errors import FamilyError
 
-NOT_HERE: Final = "which shoal does not give: a reward here sees the question and the answer alone"
+NOT_HERE: Final = "which shoal does not support: a reward gets only the question and the answer"
 _HOOKS: Final = ("setup", "finalize")
 
 
 def check_taskset(where: str, taskset: Any, tasks: Sequence[Any], package: Any) -> None:
-    """Raise `FamilyError`, one line that begins with what cannot be run and why."""
+    """Raise `FamilyError` for a taskset that cannot run, in one line with the reason."""
     for reason in _reasons(where, taskset, tasks, package):
         raise FamilyError(reason)
 
 
 def hooks_of(task: Any) -> tuple[str, ...]:
-    """Return which of `setup` and `finalize` a task has of its own, in their order."""
+    """Return which of `setup` and `finalize` a task overrides, in this order."""
     vf = _v1()
     return tuple(name for name in _HOOKS if getattr(type(task), name) is not getattr(vf.Task, name))
 
 
 def _reasons(where: str, taskset: Any, tasks: Sequence[Any], package: Any) -> Iterator[str]:
     task = tasks[0]
-    yield from _of_surroundings(where, taskset, task, package)
+    yield from _unsupported_parts(where, taskset, task, package)
     if len({type(one) for one in tasks}) > 1:
         yield f"{where} has tasks of several classes; a taskset has one"
     if any(one.config != task.config for one in tasks):
@@ -37,14 +37,14 @@ def _reasons(where: str, taskset: Any, tasks: Sequence[Any], package: Any) -> It
     for kind, functions in (("reward", rewards), ("metric", task.hooks("metric"))):
         for function in functions:
             what = f"{kind} {function.__name__!r} of {where}"
-            yield from _of_function(what, function)
+            yield from _unsupported_parameters(what, function)
     for name in hooks_of(task):
-        yield from _of_function(f"{name} of {where}", getattr(task, name))
+        yield from _unsupported_parameters(f"{name} of {where}", getattr(task, name))
     if not any(getattr(one, "_vf_weight", 1.0) for one in rewards):
-        yield f"{where} has no reward with a weight (@vf.reward); a metric gives none"
+        yield f"{where} has no reward with a weight (@vf.reward); a metric has none"
 
 
-def _of_function(what: str, function: Callable[..., Any]) -> Iterator[str]:
+def _unsupported_parameters(what: str, function: Callable[..., Any]) -> Iterator[str]:
     parameters = inspect.signature(function).parameters
     known = {"task", "trace", "runtime"}
     for name, one in parameters.items():
@@ -55,14 +55,14 @@ def _of_function(what: str, function: Callable[..., Any]) -> Iterator[str]:
         if is_needed and name == "runtime":
             yield f"{what} needs a runtime, {NOT_HERE}"
         elif is_needed and name not in known:
-            yield f"{what} takes {name!r}, which verifiers does not give: task, trace, runtime"
+            yield f"{what} takes {name!r}, which verifiers does not pass: task, trace, runtime"
     inner = inspect.unwrap(function)
     if not inspect.iscoroutinefunction(inner):
         yield f"{what} is no `async def`, and verifiers awaits it"
 
 
-def _of_surroundings(where: str, taskset: Any, task: Any, package: Any) -> Iterator[str]:
-    """Yield what surrounds a task in verifiers: tools, containers, other turns than one."""
+def _unsupported_parts(where: str, taskset: Any, task: Any, package: Any) -> Iterator[str]:
+    """Yield unsupported parts of a task: tools, containers, several turns."""
     vf = _v1()
     for kind, parts in (
         ("tool server", (*taskset.toolsets(taskset.config), *task.toolsets(task.config))),
@@ -70,15 +70,14 @@ def _of_surroundings(where: str, taskset: Any, task: Any, package: Any) -> Itera
     ):
         for part in parts:
             name = getattr(part, "__name__", type(part).__name__)
-            yield f"{where} has the {kind} {name}, and shoal asks the model once, without tools"
+            yield f"{where} has the {kind} {name}, and shoal generates once, without tools"
     if task.NEEDS_CONTAINER or task.data.image or task.data.skills or task.data.artifacts:
         yield f"{where} works in a container, {NOT_HERE}"
     for name in getattr(package, "__all__", ()):
         part = getattr(package, name, None)
         if isinstance(part, type) and issubclass(part, (vf.Env, vf.Harness)):
             yield (
-                f"{where} is played by the {part.__mro__[1].__name__} {name} of its own, "
-                "and shoal asks the model once"
+                f"{where} has its own {part.__mro__[1].__name__} {name}, and shoal generates once"
             )
 
 

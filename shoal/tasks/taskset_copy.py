@@ -20,13 +20,13 @@ _MAX_SOURCE_CHARS: Final = 1 << 20
 _LIBRARY: Final = "verifiers"
 
 Sources = Mapping[str, tuple[str, bool, str]]
-"""Modules by name: the file from the root of imports, whether it is a package, its source."""
+"""Modules by name: file relative to the import root, whether it is a package, source."""
 
 
 def copied_modules(module: ModuleType, loaded_before: frozenset[str]) -> Sources:
-    """Return the source of a taskset's package, and of what it imported from the same folder.
+    """Return the source of a taskset's package, and of the modules imported from the same folder.
 
-    Raises `FamilyError`: it is not Python source, or too much of it.
+    Raises `FamilyError`: it is not Python source, or too large.
     """
     top = module.__name__.partition(".")[0]
     if top == _LIBRARY:
@@ -70,7 +70,7 @@ def reward_file(
     kinds = (type(task), type(task.data), type(task.config))
     for kind in kinds:
         if "." in kind.__qualname__:
-            raise FamilyError(f"{kind.__qualname__} of {where} is no class at a module's top")
+            raise FamilyError(f"{kind.__qualname__} of {where} is not a top-level class")
     config = task.config.model_dump(mode="json", exclude_unset=True)
     filled = {
         "WHERE": where,
@@ -104,7 +104,7 @@ def _imported(sources: Sources) -> Iterator[str]:
 
 
 def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a module, without `load`: the rows are made, and it runs no more."""
+    """Yield the nodes of a module, without `load`: the rows exist, so it is not called."""
     for node in ast.iter_child_nodes(tree):
         if not (isinstance(node, ast.FunctionDef) and node.name == "load"):
             yield node

@@ -1,6 +1,6 @@
 """The reward file that `shoal tasks new verifiers:…` writes: verifiers' own scoring, called once.
 
-What stands in capitals between `@` is filled in by `taskset_copy`. The file holds a copy of the
+`taskset_copy` replaces each name in capitals between `@`. The file holds a copy of the
 taskset's source, so that a family's digest covers it, and calls `Task.score` as `vf-replay` does.
 """
 
@@ -11,8 +11,8 @@ from typing import Final
 TEMPLATE: Final = '''\
 """The rewards of @WHERE@, a taskset of verifiers @VERSION@, as verifiers computes them.
 
-Written by `shoal tasks new @SOURCE@`. SOURCES, at the end, is a copy of the taskset's modules: this
-file is all that a peer needs besides verifiers @VERSION@. After a change to them, write it again.
+Written by `shoal tasks new @SOURCE@`. SOURCES, at the end, is a copy of the taskset's modules: a
+peer needs only this file and verifiers @VERSION@. After a change to them, write it again.
 """
 
 import importlib
@@ -41,12 +41,12 @@ UNKNOWN = {
 
 
 async def reward(completions, task):
-    """Return what each completion earns: verifiers' sum of all rewards by their weights."""
+    """Return the reward of each completion: the weighted sum that verifiers computes."""
     return [await score(row, text) for row, text in zip(task, completions)]
 
 
 async def score(row, text):
-    """Return the sum for one completion; an error names the line of the copy it came from."""
+    """Return the sum for one completion; an error names the line of the copy that raised it."""
     try:
         return (await scored_trace(row, text)).reward
     except Exception as error:
@@ -68,8 +68,8 @@ async def scored_trace(row, text):
     is_text = isinstance(data.prompt, str)
     messages += [UserMessage(content=data.prompt)] if is_text else data.prompt
     nodes = [
-        MessageNode(parent=place - 1 if place else None, message=message, timestamp=0.0)
-        for place, message in enumerate(messages)
+        MessageNode(parent=index - 1 if index else None, message=message, timestamp=0.0)
+        for index, message in enumerate(messages)
     ]
     answer = AssistantMessage(content=text)
     parent = len(messages) - 1
@@ -90,7 +90,7 @@ async def scored_trace(row, text):
 
 
 class Trace(vf.Trace):
-    """A trace that refuses what shoal does not know, where verifiers' own would say zero."""
+    """A trace that raises for values unknown to shoal, which in verifiers would be zero."""
 
     def __getattribute__(self, name):
         if name in UNKNOWN:
@@ -109,7 +109,7 @@ class Copies(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module):
         file, _, source = SOURCES[module.__name__]
-        # A name that no file has: what lies beside the module is not copied.
+        # Not the name of a file: files next to the module are not copied.
         module.__file__, module.__copied__ = f"(copy)/{file}", source
         exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
 

@@ -1,7 +1,7 @@
 """Runs a taskset's rewards on a few completions before a task file is written.
 
-What a reward asks of the world outside is refused here with the reward's name. What it returns
-shows the range of the sum.
+Access to files, the network and processes is refused with the name of the reward. The returned
+values give the range of the sum.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _TRIED_ROWS: Final = 16
 _MAX_FIELD_CHARS: Final = 4096
 _LIBRARIES: Final = tuple({sys.prefix, sys.base_prefix, *site.getsitepackages()})
 _READ_BEFORE: Final = (
-    "a reward has no disk; read files in load(), and keep what rewards need in the task's data"
+    "a reward cannot read files; read them in load(), and store what it needs in the task's data"
 )
 
 
 class _OutsideError(BaseException):
-    """A call that leaves the process. Not an Exception, so that a reward's `except` misses it."""
+    """Raised for access outside the process. Not an Exception, so that no reward catches it."""
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Trial:
     """Each score with its weight, by reward."""
 
     def refuse(self, what: str) -> Callable[..., Any]:
-        """Return a function that ends the reward that calls it, and notes which one that was."""
+        """Return a function that records and stops the reward that calls it."""
 
         def outside(*_given: Any, **_named: Any) -> Any:
             self.refused.append(f"{self.names()} needs {what}, {NOT_HERE}")
@@ -58,7 +58,7 @@ class Trial:
         return outside
 
     def opener(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `open` for files of libraries alone."""
+        """Return `open` for files of libraries only."""
 
         def opened(file: Any, *given: Any, **named: Any) -> Any:
             if isinstance(file, int) or str(Path(file).absolute()).startswith(_LIBRARIES):
@@ -69,12 +69,12 @@ class Trial:
         return opened
 
     def names(self) -> str:
-        """Return what runs now, for a sentence."""
+        """Return the names of the running rewards."""
         names = " or ".join(sorted(set(self.running))) or "the module"
         return f"{names} of {self.where}"
 
     def named(self, kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a reward that says when it runs, and which one failed."""
+        """Return a reward that records that it is running, and which one failed."""
         name = f"{kind} {function.__name__!r}"
 
         @functools.wraps(function)
@@ -87,9 +87,7 @@ class Trial:
         return reward
 
     def reward_range(self) -> list[float]:
-        """Return the least and the most that the rewards can sum to, each being 0 to 1 or what
-        was seen.
-        """
+        """Return the range of the sum; each reward counts as 0 to 1, or as the values seen."""
         low = high = 0.0
         for seen in self.scores.values():
             products = [score * weight for score, weight in seen] + [seen[0][1], 0.0]
@@ -100,7 +98,7 @@ class Trial:
 def try_rewards(where: str, text: str, rows: Sequence[Any], sources: Sources) -> Trial:
     """Score a few completions of some rows with a reward file that is not written yet.
 
-    Raises `FamilyError`: a reward needs what shoal does not give, or raises.
+    Raises `FamilyError`: a reward needs what shoal does not support, or raises.
     """
     trial = Trial(where)
     step = max(1, len(rows) // _TRIED_ROWS)
@@ -135,7 +133,7 @@ def _score(trial: Trial, reward: Callable[..., Any], row: Any, completion: str) 
 
 
 def _watch(trial: Trial, scope: dict[str, Any]) -> None:
-    """Have the copy's rewards report to a trial."""
+    """Make the copy's rewards report to a trial."""
     task_type, trace_type = scope["task_type"], scope["Trace"]
     hooks, record = task_type.hooks, trace_type.record_reward
 

@@ -1,7 +1,7 @@
 """`shoal tasks try FILE --model M`: measures a model on a task file, before training.
 
-Answers some of the family's training rows and shows each answer with its reward. Whether there is
-anything to learn shows in *signal*: only questions whose answers earn different rewards train.
+Generates completions for some training rows and shows each with its reward. *Signal* is the share
+of questions whose completions have different rewards: only those can be trained on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from shoal.policy_flags import policy_of_model
-from shoal.tasks.play import asked_flags, short
+from shoal.tasks.play import add_prompt_flags, short
 from shoal_base.extras import missing_for_tasks
 from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal
@@ -51,7 +51,7 @@ helps; --shots 0 shows none.
 Exit codes: 0 ok, 1 failed, 2 usage."""
 
 _AT_ONCE: Final = 4
-"""Rows answered together: fewer passes through the model, and progress that still moves."""
+"""Rows in a generation batch; small, so that progress is visible."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -77,9 +77,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _doubt(spec: FamilySpec, file: str) -> str:
-    """Return why a right answer is not shown to earn most; empty if it is.
+    """Return why it is not shown that right answers have the highest reward; empty if it is.
 
-    Raises UsageExit where the task pays for something else: no answers of a model would help.
+    Raises UsageExit if the task rewards something else: then no completion of a model helps.
     """
     if missing_for_tasks() is not None:
         return ""
@@ -90,14 +90,14 @@ def _doubt(spec: FamilySpec, file: str) -> str:
 
 
 def _tried(
-    arguments: argparse.Namespace, spec: FamilySpec, told: Callable[[int, int], None]
+    arguments: argparse.Namespace, spec: FamilySpec, on_progress: Callable[[int, int], None]
 ) -> dict[str, Any]:
     """Return each row's question with its answers and rewards, and their summary.
 
-    Tells `told` the number of the row that is answered now, and how many there are.
+    Calls `on_progress` with the number of the current row, and the number of rows.
     """
     policy = policy_of_model("tasks try", arguments.model, prompt=arguments.prompt)
-    # Late: torch takes seconds to import, and `--help` needs none of it.
+    # Imported here: torch takes seconds to import, and `--help` needs none of it.
     from shoal_policy.few_shot import AUTO, build_few_shot
     from shoal_policy.generation.generator import GenerationRequest
     from shoal_policy.generation.local_generator import LocalGenerator
@@ -115,12 +115,12 @@ def _tried(
             policy = replace(policy, few_shot=build_few_shot(policy, tasks, shots))
         rows: dict[str, dict[str, Any]] = {}
         questions = {one.text: one for one in tasks.draw(random.Random(0), 4 * arguments.rows)}
-        asked = list(questions.values())[: arguments.rows]
-        for number in range(0, len(asked), _AT_ONCE):
-            told(number + 1, len(asked))
+        selected = list(questions.values())[: arguments.rows]
+        for number in range(0, len(selected), _AT_ONCE):
+            on_progress(number + 1, len(selected))
             groups = LocalGenerator().generate(
                 GenerationRequest(
-                    questions=asked[number : number + _AT_ONCE],
+                    questions=selected[number : number + _AT_ONCE],
                     policy=policy,
                     play=tasks.play,
                     policy_version=0,
@@ -180,9 +180,11 @@ def _row(
 
 
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The rows with the mean reward, the share of rows with signal, and that of cut answers."""
+    """Return the rows, the mean reward, and the shares of rows with signal and of cut answers."""
     if not rows:
-        raise fail("tasks try", "no row leaves this model room for an answer")
+        raise fail(
+            "tasks try", "every row fills the model's context: no tokens are left for an answer"
+        )
     answers = [answer for row in rows for answer in row["answers"]]
     differing = [len({answer["reward"] for answer in row["answers"]}) > 1 for row in rows]
     return {
@@ -218,9 +220,9 @@ def _show(
 
 
 def _advice(view: dict[str, Any], arguments: argparse.Namespace, doubt: str) -> str:
-    """Return what to do next, by the first thing that stands in the way of learning.
+    """Return what to do next, by the first problem that prevents learning.
 
-    Rows and tokens are only to blame where the reward is known to recognise a right answer.
+    Rows and tokens are the cause only if the reward is known to recognise a right answer.
     """
     if doubt and (view["reward"] == 0 or view["signal"] < 0.1):
         return f"The reward may be the cause: {visible(doubt)}"
@@ -241,7 +243,7 @@ def _advice(view: dict[str, Any], arguments: argparse.Namespace, doubt: str) -> 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="shoal tasks try", description=DESCRIPTION)
     parser.add_argument("file", metavar="FILE", help="a task file")
-    parser.add_argument("--model", required=True, help="who answers, as --model of a node")
+    parser.add_argument("--model", required=True, help="the model, as --model of a node")
     parser.add_argument(
         "--rows", type=whole(1, 1000), default=20, help="questions (default: %(default)s)"
     )
@@ -257,7 +259,7 @@ def _parser() -> argparse.ArgumentParser:
         default=TOKENS,
         help="longest answer, tokens (default: %(default)s)",
     )
-    asked_flags(
+    add_prompt_flags(
         parser,
         shots="rows shown with their answers before each question (default: 4 for a chat model)",
     )

@@ -1,13 +1,13 @@
 """Builds the view model of a node from its answers. No I/O of its own.
 
-answers ─▶ right · learning · publishers · worth · said · refused · now ─▶ `ShownPeer`
+answers ─▶ right · learning · publishers · worth · rollouts · refused · now ─▶ `ShownPeer`
 """
 
 from __future__ import annotations
 
 import shlex
 
-from shoal.view.asking import LatestAnswers
+from shoal.view.folder_follower import LatestAnswers
 from shoal.view.invitation import chosen, line_of
 from shoal.view.measured import within_of_share
 from shoal.view.model import Kind, LearningShown, NextStep, ShownPeer
@@ -105,10 +105,10 @@ def _now(answers: LatestAnswers, kind: Kind, data_dir: str, program: str) -> tup
             ),
         )
     now = {
-        "invite others": f"invite {where}",
-        "look for what is wrong": f"doctor {where}",
-        "read the latest answers": f"debug rollouts {where}",
-        "keep the answers": f"export data {where}",
+        "invite other nodes": f"invite {where}",
+        "find problems": f"doctor {where}",
+        "read the latest rollouts": f"debug rollouts {where}",
+        "export the rollouts": f"export data {where}",
     }
     return tuple(
         NextStep(message=says, command=f"{program} {command}")

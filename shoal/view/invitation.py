@@ -23,12 +23,12 @@ def chosen(ways: Sequence[JoinAddress]) -> list[JoinAddress]:
     far = [way for way in ways if way.scope != "loopback"] or list(ways)
     own = [way for way in far if way.via == "self"]
     public = [way for way in own if way.scope == "public"][:_MAX_PUBLIC]
-    others = [way for way in own if way.scope != "public"][:_MAX_PRIVATE]
-    own = [*public, *others]
-    doors = [way for way in far if way.via != "self"]
-    first = {_peer_of(way): way for way in reversed(doors)}
-    doors.sort(key=lambda way: way is not first[_peer_of(way)])
-    picked = [*own, *doors[: MAX_ADDRESSES - len(own)]]
+    private = [way for way in own if way.scope != "public"][:_MAX_PRIVATE]
+    own = [*public, *private]
+    relays = [way for way in far if way.via != "self"]
+    first = {_peer_of(way): way for way in reversed(relays)}
+    relays.sort(key=lambda way: way is not first[_peer_of(way)])
+    picked = [*own, *relays[: MAX_ADDRESSES - len(own)]]
     return [way for way in far if way in picked]
 
 

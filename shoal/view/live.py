@@ -3,7 +3,7 @@
     every second while it is viewed, otherwise every five ─▶ `FolderFollower` ─▶ `ShownPeer`, curves
 
 The cost to the peer does not depend on the number of viewers. For a peer that is down, the last
-view is kept, with the time.
+view is stored, with its time.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from shoal.view.asking import SELDOM_S, FolderFollower, LatestAnswers, inspector
 from shoal.view.build import build
+from shoal.view.folder_follower import SELDOM_S, FolderFollower, LatestAnswers, inspector
 from shoal.view.model import ShownPeer
 from shoal_base.bounded import FEW, BoundedDict
 from shoal_base.waits import RETRY_S
@@ -28,7 +28,7 @@ _AT_WORK: Final = ("training", "connected", "generating", "finished", "disabled"
 
 
 class LivePeer:
-    """Requests the view of one peer, and keeps the latest."""
+    """Requests the view of one peer, and stores the latest."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class LivePeer:
         self.folder = folder
         self._program = program
         self._is_looked_at = is_looked_at
-        self.asking = FolderFollower(folder)
+        self.follower = FolderFollower(folder)
         self._opened = BoundedDict[str, Any](FEW)
         self._opening = threading.Lock()
         self._opener = inspector(folder)
@@ -60,30 +60,30 @@ class LivePeer:
         threading.Thread(target=self._run, daemon=True, name=self.name).start()
 
     def end(self) -> None:
-        """Ask no more."""
+        """Stop the requests."""
         self._ended.set()
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            self.turn()
+            self.poll()
             self._ended.wait(RETRY_S if self._is_looked_at() else SELDOM_S)
-        self.asking.close()
+        self.follower.close()
 
-    def turn(self) -> tuple[ShownPeer, LatestAnswers]:
+    def poll(self) -> tuple[ShownPeer, LatestAnswers]:
         """Request once; return `known` afterwards."""
-        answers, now = self.asking.now(), time.time()
+        answers, now = self.follower.now(), time.time()
         shown = build(answers, data_dir=str(self.folder), at_unix=now, program=self._program)
         self.known = (shown, answers)
         if shown.health.state != "down":
             self.answered_at = time.monotonic()
-        self.shown = {**to_json(shown), "name": self.name, "rows": self.asking.rows}
+        self.shown = {**to_json(shown), "name": self.name, "rows": self.follower.rows}
         return self.known
 
     def group(self, group_id: str) -> Any:
-        """Return a group with its texts, as JSON: as it is now, or as it was when it was opened.
+        """Return a group with its texts, as JSON: current, or as it was when it was opened.
 
-        None if it is no longer known. The peer generates one question at a time again, which
-        costs its task worker time.
+        None if it is no longer known. The peer regenerates its question, which takes
+        time of its task worker.
         """
         with self._opening, suppress(NodeUnavailable, NodeRefused, ValueError):
             answer = self._opener.inspect("rollouts", group=group_id)
@@ -97,10 +97,10 @@ class LivePeer:
         A fault that no restart repairs does not count.
         """
         if self.known is None:
-            return False, "not asked yet"
+            return False, "no answer yet"
         shown, answers = self.known
         is_up, says = shown.health.state != "down", shown.health.message
         trainer = (answers.status or Status()).trainer or TrainerView()
         if not is_up or not at_work or shown.kind != "node" or trainer.state in _AT_WORK:
             return is_up, says
-        return False, trainer.last_error or f"trainer {trainer.state or 'not there yet'}"
+        return False, trainer.last_error or f"trainer {trainer.state or 'not started'}"

@@ -3,7 +3,7 @@
     fields of answers that name a metric ──walk──▶ METRICS ──values of this node──▶ text
 
 A field says its metric's name and help itself (`shoal_ipc.answers.form.measured`). docs/metrics.md
-has a line for each, and a test compares. The labels that others fill in, peer ids and families, are
+has a line for each, and a test compares. Labels with text of peers (peer ids and families) are
 bounded in number and have been made visible when they were read.
 """
 
@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from shoal.view.asking import LatestAnswers
+from shoal.view.folder_follower import LatestAnswers
 from shoal.view.model import ShownPeer
 from shoal_ipc.answers.learning import Ledger
 from shoal_ipc.answers.node import Status

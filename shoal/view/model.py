@@ -19,12 +19,12 @@ from shoal_ipc.answers.peer import Connection, Refusals, SwarmView
 
 Kind = Literal["node", "bootstrap", "judge"]
 Health = Literal["ok", "warn", "bad", "down"]
-Standing = Literal["fine", "doubted", "banned", "blocked", "me"]
+Reputation = Literal["fine", "doubted", "banned", "blocked", "me"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeHealth:
-    """Am I all right?"""
+    """Is it healthy?"""
 
     state: Health
     message: str
@@ -65,7 +65,7 @@ class LearningShown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublisherShown:
-    """One publisher of "From whom?"; the node itself is among them."""
+    """A row of "Publishers"; the node itself has one."""
 
     peer_id: str
     short: str
@@ -75,7 +75,7 @@ class PublisherShown:
     connected: bool
     relayed: bool
     latency_ms: float | None
-    reputation: Standing
+    reputation: Reputation
     received: int
     """Its groups stored in the buffer since the start; for this node, groups published."""
     sampled: int
@@ -110,7 +110,7 @@ class Benefit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextStep:
-    """The advice under "What now?": a command to copy."""
+    """A row of "Next steps": a command to copy."""
 
     message: str
     command: str

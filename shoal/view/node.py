@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from shoal.layout import local_time
 from shoal.nearby import answering
-from shoal.view.asking import inspector, left_behind
+from shoal.view.folder_follower import inspector, left_behind
 from shoal_ipc import messages as m
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.client import SOCKET_NAME, NodeRefused, NodeUnavailable

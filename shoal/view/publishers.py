@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from shoal.view.asking import LatestAnswers
-from shoal.view.model import PublisherShown, Standing
+from shoal.view.folder_follower import LatestAnswers
+from shoal.view.model import PublisherShown, Reputation
 from shoal_ipc.answers.learning import Ledger, PublisherStats
 from shoal_ipc.answers.node import Buffer, PublisherRow, RolloutsView, Status, TrainerView
 from shoal_ipc.answers.peer import Connection, Peers, Score, Scores
@@ -31,7 +31,7 @@ def with_short_ids(text: str) -> str:
 
 
 def me_of(answers: LatestAnswers) -> str:
-    """Return the node's own id, from its status or else from its ledger."""
+    """Return the node's own id, from its status, or from its ledger without one."""
     own = (row.peer_id for row in (answers.ledger or Ledger()).publishers if row.is_local)
     return (answers.status or Status()).peer_id or next(own, "")
 
@@ -42,23 +42,23 @@ def publishers_of(answers: LatestAnswers) -> tuple[PublisherShown, ...]:
     peers = {one.peer_id: one for one in (answers.peers or Peers()).peers}
     scores = {one.peer_id: one for one in (answers.scores or Scores()).scores}
     status = answers.status or Status()
-    kept = {one.peer_id: one for one in (answers.buffer or Buffer()).publishers}
-    learnt = {one.peer_id: one for one in (answers.ledger or Ledger()).publishers}
+    stored = {one.peer_id: one for one in (answers.buffer or Buffer()).publishers}
+    trained = {one.peer_id: one for one in (answers.ledger or Ledger()).publishers}
     models = {one.publisher: one.model for one in (answers.rollouts or RolloutsView()).rollouts}
     if me:
-        kept[me] = replace(kept.get(me, PublisherRow()), received=status.groups_published or 0)
+        stored[me] = replace(stored.get(me, PublisherRow()), received=status.groups_published or 0)
         models[me] = (status.trainer or TrainerView()).model or models.get(me, "")
     found = [
         _row(
             peer_id,
             peers.get(peer_id),
             scores.get(peer_id, Score()),
-            kept.get(peer_id, PublisherRow()),
-            learnt.get(peer_id, PublisherStats()),
+            stored.get(peer_id, PublisherRow()),
+            trained.get(peer_id, PublisherStats()),
             model=models.get(peer_id, ""),
             me=me,
         )
-        for peer_id in {**peers, **scores, **kept, **learnt, **models}
+        for peer_id in {**peers, **scores, **stored, **trained, **models}
         if peer_id
     ]
     found = [
@@ -78,8 +78,8 @@ def _row(
     peer_id: str,
     peer: Connection | None,
     score: Score,
-    kept: PublisherRow,
-    learnt: PublisherStats,
+    stored: PublisherRow,
+    trained: PublisherStats,
     *,
     model: str,
     me: str,
@@ -89,22 +89,22 @@ def _row(
         peer_id=peer_id,
         short=short(peer_id),
         name="this node" if mine else "",
-        model=(model if mine else "") or learnt.model or model,
+        model=(model if mine else "") or trained.model or model,
         is_local=mine,
         connected=mine or peer is not None or score.connected,
         relayed=peer is not None and peer.relayed,
         latency_ms=None if peer is None else peer.latency_ms,
-        reputation="me" if mine else _standing(score),
-        received=kept.received,
-        sampled=0 if mine else kept.sampled,
-        groups_trained=learnt.groups_trained,
-        signal=learnt.signal,
-        reward=learnt.reward,
+        reputation="me" if mine else _reputation(score),
+        received=stored.received,
+        sampled=0 if mine else stored.sampled,
+        groups_trained=trained.groups_trained,
+        signal=trained.signal,
+        reward=trained.reward,
         banned_s=score.banned_s,
     )
 
 
-def _standing(score: Score) -> Standing:
+def _reputation(score: Score) -> Reputation:
     if score.blocked:
         return "blocked"
     if score.banned_s is not None:

@@ -1,4 +1,4 @@
-"""Am I all right? One sentence, from doctor's findings and the trainer's phase.
+"""Is it healthy? One sentence, from doctor's findings and the trainer's phase.
 
 No I/O of its own.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shoal.view.asking import LatestAnswers
+from shoal.view.folder_follower import LatestAnswers
 from shoal.view.model import Kind, NodeHealth
 from shoal.view.publishers import with_short_ids
 from shoal_ipc.answers.doctor import GRAVITY, Facts, Finding
@@ -17,7 +17,7 @@ from shoal_ipc.answers.words import doing, duration
 from shoal_p2p.ipc.checks import learning
 from shoal_p2p.ipc.checks.seen import Seen
 
-_DOING: Final = {"training": "Learning", "connected": "Learning", "generating": "Answering"}
+_DOING: Final = {"training": "Learning", "connected": "Learning", "generating": "Generating"}
 _NOT_YET: Final = {
     "disabled": "Without a trainer",
     "loading": "Loading the model",
@@ -69,21 +69,21 @@ def _down(answers: LatestAnswers, at_unix: float, trainer: TrainerView) -> NodeH
 
 
 def _activity(answers: LatestAnswers, kind: Kind) -> str:
-    """Return the activity, such as ``Learning with 3 others``."""
+    """Return the activity, such as ``Learning with 3 other nodes``."""
     status = answers.status or Status()
-    connected = f"{status.peers} connected" if status.peers else "nobody connected"
+    connected = f"{status.peers} connected" if status.peers else "no peer connected"
     if kind != "node":
-        return f"{'Meeting point' if kind == 'bootstrap' else 'Judge'}, {connected}"
+        return f"{'Bootstrap' if kind == 'bootstrap' else 'Judge'}, {connected}"
     state = (status.trainer or TrainerView()).state
-    busy, others = _DOING.get(state), _num_others(answers)
-    if busy and others:
-        return f"{busy} with {others} other{'' if others == 1 else 's'}"
+    busy, publishers = _DOING.get(state), _num_publishers(answers)
+    if busy and publishers:
+        return f"{busy} with {publishers} other node{'' if publishers == 1 else 's'}"
     if busy:
         return f"{busy}, {connected}" if status.peers else f"{busy} alone"
     return f"{_NOT_YET.get(state, f'Trainer {state}')}, {connected}"
 
 
-def _num_others(answers: LatestAnswers) -> int:
+def _num_publishers(answers: LatestAnswers) -> int:
     """Count the connected peers that publish: a bootstrap does not."""
     connected = {one.peer_id for one in (answers.peers or Peers()).peers}
     rows = (answers.buffer or Buffer()).publishers

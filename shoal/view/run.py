@@ -31,7 +31,7 @@ MAX_POINTS: Final = 2_000  # about the pixels of a wide chart
 _READ_BYTES: Final = 4 << 20  # a guess: memory of a reading thread
 _PASSED: Final = "pass@1"
 _OWN: Final = "reward_local"
-_OTHERS: Final = "reward_external"
+_EXTERNAL: Final = "reward_external"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +79,8 @@ class RunReader:
         self._offset, self._pending = 0, b""
         self._rounds = array("d")
         self._first: list[float] = []
-        self._latest = {name: deque[float](maxlen=WINDOW) for name in (_OWN, _OTHERS)}
-        self._means = {name: array("d") for name in (_OWN, _OTHERS)}
+        self._latest = {name: deque[float](maxlen=WINDOW) for name in (_OWN, _EXTERNAL)}
+        self._means = {name: array("d") for name in (_OWN, _EXTERNAL)}
         self._within = array("d")
         self._passed: list[tuple[float, float]] = []
         """Evaluations: the round of each, and the share of questions that passed."""
@@ -90,7 +90,7 @@ class RunReader:
         """Questions and families of the latest evaluation; 0 where that is not known."""
 
     def refresh(self) -> None:
-        """Read what is new."""
+        """Read new lines."""
         try:
             with self._path.open("rb") as file:
                 self._follow(os.fstat(file.fileno()))
@@ -141,7 +141,7 @@ class RunReader:
                 continue
             if name == _PASSED:
                 self._passed.append((at, number))
-                del self._passed[1 : len(self._passed) - MAX_POINTS + 1]  # how it began stays
+                del self._passed[1 : len(self._passed) - MAX_POINTS + 1]  # the first one stays
                 continue
             self._num_families += 1
             if name in self._families or len(self._families) < MAX_TRACKED:
@@ -149,7 +149,7 @@ class RunReader:
                 self._families[name] = first, number
 
     def facts(self) -> RunFile:
-        """Return how the run began and stands."""
+        """Return the first and latest values of the run."""
         latest, passed = self._latest[_OWN], [one for _, one in self._passed]
         number = int(self._rounds[-1]) if self._rounds else 0
         # A file that was cut no longer has the run's beginning.
@@ -172,17 +172,17 @@ class RunReader:
         """Return the curves as JSON values: at most `MAX_POINTS` rounds, the last, all evaluations.
 
         `points` are columns of equal length, None where there is no value: the round, own reward's
-        upper and lower bound, others' reward, own reward, held-out share, its lower and upper
+        upper and lower bound, external reward, own reward, held-out share, its lower and upper
         bound. `held_out` is each family's share at first and at last, of `held_out_of_family`
         questions, 0 where that is not known.
         """
         num = len(self._rounds)
         points: dict[float, list[float | None]] = {}
         step = max(1, math.ceil(num / MAX_POINTS))
-        for place in (*range(0, num, step), *range(num)[-1:]):
-            own, within = self._means[_OWN][place], self._within[place]
-            shown = (own + within, max(0.0, own - within), self._means[_OTHERS][place], own)
-            points[self._rounds[place]] = [*map(_shown, shown), None, None, None]
+        for index in (*range(0, num, step), *range(num)[-1:]):
+            own, within = self._means[_OWN][index], self._within[index]
+            shown = (own + within, max(0.0, own - within), self._means[_EXTERNAL][index], own)
+            points[self._rounds[index]] = [*map(_shown, shown), None, None, None]
         for at, share in self._passed:
             bounds = interval_of_share(share, self._num_items) or (None, None)
             points.setdefault(at, [None] * 7)[4:] = [share, *bounds]

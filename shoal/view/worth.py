@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from shoal.layout import local_time, number, size
-from shoal.view.asking import LatestAnswers
+from shoal.view.folder_follower import LatestAnswers
 from shoal.view.model import Benefit, Fact, Kind
 from shoal_ipc.answers.learning import LastHour, Ledger
 from shoal_ipc.answers.node import Status
@@ -16,23 +16,23 @@ from shoal_ipc.answers.words import duration
 
 def worth_of(answers: LatestAnswers, *, kind: Kind) -> Benefit:
     """Return the fourth block."""
-    status, lately = answers.status or Status(), (answers.ledger or Ledger()).last_hour
+    status, last_hour = answers.status or Status(), (answers.ledger or Ledger()).last_hour
     return Benefit(
         message=_says(answers, status) if kind == "node" else "",
-        last_hour=lately,
-        gains=_came(lately, status) if kind == "node" else (),
+        last_hour=last_hour,
+        gains=_gains(last_hour, status) if kind == "node" else (),
         costs=costs_of(status.cost),
     )
 
 
 def _says(answers: LatestAnswers, status: Status) -> str:
-    """Say what was learnt from others: of late, else over the run, else that there is nothing."""
+    """Return the share of the signal from other nodes: recent, otherwise over the whole run."""
     is_down = answers.down_since_unix is not None
     ledger = answers.ledger or Ledger()
-    lately = ledger.last_hour
-    if lately.external_signal_share is not None:
-        percent = math.floor(100 * lately.external_signal_share + 0.5)  # as the page, half up
-        window = duration(lately.window_s)
+    last_hour = ledger.last_hour
+    if last_hour.external_signal_share is not None:
+        percent = math.floor(100 * last_hour.external_signal_share + 0.5)  # as the page, half up
+        window = duration(last_hour.window_s)
         at = local_time(ledger.at_ms)
         until = f"until {at}" if at else "before it stopped"
         when = f"{window} {until}" if is_down else f"last {window}"
@@ -41,20 +41,20 @@ def _says(answers: LatestAnswers, status: Status) -> str:
         return f"In the {when}, {percent}% of the training signal came from other nodes{cost}"
     listed = sum(one.groups_trained for one in ledger.publishers if not one.is_local)
     if trained := max(status.groups_external_used or 0, listed):
-        return f"Over the whole run {trained} groups of others were trained on, none of late"
+        return f"Over the whole run {trained} groups of other nodes were trained on, none recently"
     if not is_down:
-        return "Too early to say: nothing of others was trained on yet"
+        return "Too early to say: no group of another node was trained on yet"
     if answers.ledger is None:
         return "This folder has no record of training on external groups"
-    return "Nothing of others was trained on before it stopped"
+    return "No group of another node was trained on before it stopped"
 
 
-def _came(lately: LastHour, status: Status) -> tuple[Fact, ...]:
+def _gains(last_hour: LastHour, status: Status) -> tuple[Fact, ...]:
     rows = []
-    if lately.external_signal_share is not None:
+    if last_hour.external_signal_share is not None:
         rows = [
-            Fact(name="groups with signal", value=str(lately.groups_external)),
-            Fact(name="tokens saved", value=str(lately.tokens_external)),
+            Fact(name="groups with signal", value=str(last_hour.groups_external)),
+            Fact(name="tokens saved", value=str(last_hour.tokens_external)),
         ]
     if status.judge is not None and status.judge.mean_score is not None:
         rows.append(Fact(name="judge's score", value=number(status.judge.mean_score)))
@@ -64,7 +64,11 @@ def _came(lately: LastHour, status: Status) -> tuple[Fact, ...]:
 def costs_of(cost: CostView) -> tuple[Fact, ...]:
     """Return what a peer costs its machine, in words."""
     rates = {"in": cost.bytes_in_s, "out": cost.bytes_out_s}
-    found = {way: f"{rate / 1000:.1f} KB/s" for way, rate in rates.items() if rate is not None}
+    found = {
+        direction: f"{rate / 1000:.1f} KB/s"
+        for direction, rate in rates.items()
+        if rate is not None
+    }
     if found and cost.window_s:
         found["measured over"] = duration(cost.window_s)
     for name, one in cost.processes.items():

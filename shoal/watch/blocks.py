@@ -42,7 +42,7 @@ def _row(*parts: Part) -> Text:
 
 
 def right(shown: ShownPeer, _room: int) -> Iterator[Text]:
-    """Am I all right?"""
+    """Is it healthy?"""
     one = shown.health
     yield styled((f"{one.state}: ", COLOURS[one.state]), one.message)
     if one.phase:
@@ -57,7 +57,7 @@ def learning(shown: ShownPeer, _room: int) -> Iterator[Text]:
     """Is it learning?"""
     one = shown.learning
     if one.reward_local is None and not one.message:
-        yield styled(("no trainer has said anything yet", "dim"))
+        yield styled(("no report of a trainer yet", "dim"))
         return
     held_out = ""
     if one.held_out is not None:
@@ -87,16 +87,16 @@ def publishers(shown: ShownPeer, room: int) -> Iterator[Text]:
         yield from _here(shown)
         return
     if not shown.publishers:
-        yield styled(("nobody answers here", "dim"))
+        yield styled(("no publisher yet", "dim"))
         return
     wide = room >= _WIDE
     heads = _columns("", ("groups", "signal", "reward"), wide)
-    yield _row((f"{heads}standing", "dim"))
+    yield _row((f"{heads}reputation", "dim"))
     for one in shown.publishers:
         figures = (str(one.groups_trained), f"{one.signal:.0f}", number(one.reward))
-        standing = (_standing(one), COLOURS[one.reputation])
+        reputation = (_reputation(one), COLOURS[one.reputation])
         model = f"  {one.model}" if wide and one.model else ""
-        yield _row(_columns(one.name or f"…{one.short}", figures, wide), standing, model)
+        yield _row(_columns(one.name or f"…{one.short}", figures, wide), reputation, model)
 
 
 def _columns(name: str, figures: Sequence[str], wide: bool) -> str:
@@ -110,15 +110,15 @@ def _here(shown: ShownPeer) -> Iterator[Text]:
         relayed = ", relay" if one.relayed else ""
         yield _row(f"…{one.peer_id[-10:]}  for {duration(one.connected_s)}{relayed}")
     if not shown.connections:
-        yield styled(("nobody is connected", "dim"))
+        yield styled(("no peer is connected", "dim"))
     for address in shown.join_addresses:
-        yield styled(f"met at {address}")
+        yield styled(f"join address {address}")
 
 
-def _standing(one: PublisherShown) -> str:
+def _reputation(one: PublisherShown) -> str:
     if one.is_local:
         return "me"
-    away = "" if one.connected else ", away"
+    away = "" if one.connected else ", disconnected"
     banned = "" if one.banned_s is None else f" {duration(one.banned_s)}"
     return f"{one.reputation}{banned}{', relay' if one.relayed else ''}{away}"
 
@@ -131,11 +131,11 @@ def worth(shown: ShownPeer, _room: int) -> Iterator[Text]:
             yield styled(line)
 
 
-def said(shown: ShownPeer, _room: int) -> Iterator[Text]:
-    """Show answers, scored ones first."""
+def rollouts(shown: ShownPeer, _room: int) -> Iterator[Text]:
+    """Show rollouts, scored ones first."""
     if not shown.rollouts:
-        ended = "the list ends with the node; shoal export data writes what is on disk"
-        yield styled((ended if shown.health.state == "down" else "nothing yet", "dim"))
+        stopped = "rollouts are shown while the node runs; `shoal export data` writes those on disk"
+        yield styled((stopped if shown.health.state == "down" else "nothing yet", "dim"))
     for one in sorted(shown.rollouts, key=lambda one: one.reward is None):
         by = "this node" if one.is_local else f"…{one.publisher[-10:]}"
         used = {True: "trained on", False: one.skip_reason, None: ""}[one.used]

@@ -32,7 +32,7 @@ from shoal_settings.parser import Parser, data_dir_flag
 
 DESCRIPTION = """\
 Show a running node, bootstrap peer or judge live in this terminal: health, progress, publishers,
-benefit and cost, answers, refusals and next steps. q or Ctrl-C ends the view, not the node. While
+benefit and cost, rollouts, refusals and next steps. q or Ctrl-C ends the view, not the node. While
 the node is down, its last numbers stay, and the view reconnects.
 
   shoal watch                          the node that runs here
@@ -63,11 +63,11 @@ def main(argv: Sequence[str]) -> int:
 def _once(console: Terminal, peer: LivePeer, *, as_json: bool) -> int:
     """Print one frame, after doctor has answered or its deadline has passed."""
     deadline = time.monotonic() + REPLY_S
-    shown, answers = peer.turn()
+    shown, answers = peer.poll()
     while answers.down_since_unix is None and not answers.doctor and time.monotonic() < deadline:
         time.sleep(POLL_S)
-        shown, answers = peer.turn()
-    peer.asking.close()
+        shown, answers = peer.poll()
+    peer.follower.close()
     if as_json:
         say_json(to_json(shown))
     else:

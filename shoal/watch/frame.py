@@ -1,9 +1,8 @@
-"""One screen of `shoal watch`: seven questions and their answers, cut to the height.
+"""One screen of `shoal watch`: seven headings and their blocks, cut to the height.
 
-    Shown ─▶ title, a block a question ─▶ lines distributed ─▶ exactly the requested size
+    Shown ─▶ title and blocks ─▶ lines distributed ─▶ exactly the requested size
 
-No I/O of its own. A wide terminal shows each question in full before its answer, a narrow one a
-keyword.
+No I/O of its own. A wide terminal shows headings in full, a narrow one keywords.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ from shoal_base.terminal import Terminal, styled
 from shoal_ipc.answers.words import duration
 
 FULL_COLUMNS: Final = 72
-"""Width in columns from which questions are shown in full."""
+"""Width in columns from which headings are shown in full."""
 _SPACE: Final = 2
 _WRAPPER: Final = Terminal(file=None, force_terminal=False, width=80)
-_QUESTIONS: Final = (
-    ("Am I all right?", "right", blocks.right),
+_BLOCKS: Final = (
+    ("Is it healthy?", "health", blocks.right),
     ("Is it learning?", "learning", blocks.learning),
-    ("From whom?", "from", blocks.publishers),
+    ("Publishers", "peers", blocks.publishers),
     ("Is it worth it?", "worth", blocks.worth),
-    ("What was said?", "said", blocks.said),
-    ("What was refused?", "refused", blocks.refused),
-    ("What now?", "now", blocks.now),
+    ("Rollouts", "rollouts", blocks.rollouts),
+    ("Refusals", "refused", blocks.refused),
+    ("Next steps", "next", blocks.now),
 )
-"""The questions, each with its keyword for narrow terminals and its block."""
+"""Headings, each with its keyword for narrow terminals and its block."""
 _ORDER: Final = (0, 2, 1, 2, 0, 3, 2, 4, 2, 5, 4, 3, 6, 4, 6)
-"""Order in which answers get the next line, cyclically."""
+"""Order in which blocks get the next line, cyclically."""
 
 
 def frame(shown: ShownPeer, *, width: int, height: int | None, foot: str = "") -> Text:
@@ -45,15 +44,15 @@ def frame(shown: ShownPeer, *, width: int, height: int | None, foot: str = "") -
     `foot` is the last line: how to quit.
     """
     width = max(10, width)
-    asked = [asks if width >= FULL_COLUMNS else word for asks, word, _ in _QUESTIONS]
-    indent = max(map(cell_len, asked)) + _SPACE
+    headings = [full if width >= FULL_COLUMNS else word for full, word, _ in _BLOCKS]
+    indent = max(map(cell_len, headings)) + _SPACE
     room = PIPE_CELLS if height is None else width - indent
-    found = [list(_wrapped(make(shown, room), room)) or [Text("-")] for *_, make in _QUESTIONS]
+    found = [list(_wrapped(make(shown, room), room)) or [Text("-")] for *_, make in _BLOCKS]
     lines = [_title(shown, width)]
     most = None if height is None else max(0, height - 1 - bool(foot))
-    for answer, question, count in zip(found, asked, _shares(found, most), strict=True):
-        heads = [question, *[""] * len(answer)]
-        for head, line in zip(heads, answer[:count], strict=False):
+    for block, heading, count in zip(found, headings, _shares(found, most), strict=True):
+        heads = [heading, *[""] * len(block)]
+        for head, line in zip(heads, block[:count], strict=False):
             lines.append(Text.assemble((set_cell_size(head, indent), "bold"), line))
     last = [styled((foot, "dim"))] if foot else []
     if height is not None:
@@ -64,8 +63,8 @@ def frame(shown: ShownPeer, *, width: int, height: int | None, foot: str = "") -
 
 
 def _shares(found: Sequence[Sequence[Text]], room: int | None) -> list[int]:
-    """Distribute the lines: one to each answer in turn, while it has more."""
-    wanted, shares = [len(answer) for answer in found], [0] * len(found)
+    """Distribute the lines: one to each block in turn, while it has more."""
+    wanted, shares = [len(block) for block in found], [0] * len(found)
     left = sum(wanted) if room is None else min(room, sum(wanted))
     for index in chain(range(len(found)), cycle(_ORDER)):
         if not left:

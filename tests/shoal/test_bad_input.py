@@ -1,4 +1,4 @@
-"""Whatever is typed, a command says in one line what is wrong, or does what was asked.
+"""For any input, a command prints one line with the problem, or succeeds.
 
 Every flag and argument of every command's own parser is given words that mean nothing, files that
 are none and text that is none; the settings, too, by a variable and by a file.
@@ -69,7 +69,7 @@ def of_parser(words: tuple[str, ...], parser: Parser) -> Iterator[Case]:
     """Yield what can be wrong with a command's flags and arguments."""
     ends = (START_NOTHING,) if words[0] in WITH_SETTINGS and len(words) == 1 else ()
     if words[0] == "experiment":
-        ends = ("--out=text",)  # a file: whatever it is told, it has no folder to begin in
+        ends = ("--out=text",)  # a file: with any arguments, it has no folder to begin in
     places = [one for one in parser._actions if not one.option_strings]
     needed = [ARGUMENTS[one.dest] for one in places if one.nargs not in ("?", "*")]
     for action in parser._actions:
@@ -108,17 +108,17 @@ def all_cases() -> list[Case]:
 
 def wrong_with(answer: dict[str, Any]) -> str:
     """Return what is not as it should be; nothing where all is."""
-    code, said = answer["code"], answer["err"]
+    code, output = answer["code"], answer["err"]
     if code is None:
         return "it did not end"
-    if code == UNCAUGHT or code < 0 or code > 3 or "Traceback" in said:
+    if code == UNCAUGHT or code < 0 or code > 3 or "Traceback" in output:
         return f"it died with {code}"
-    if code and (said or not answer["out"]) and len(said.splitlines()) != 1:
-        return f"{len(said.splitlines())} lines"
-    if len(said) > MOST_SHOWN:
-        return f"{len(said)} characters"
-    shown = list(visible_lines(said.removesuffix("\n")))
-    return "it acts on the terminal" if said and said.splitlines() != shown else ""
+    if code and (output or not answer["out"]) and len(output.splitlines()) != 1:
+        return f"{len(output.splitlines())} lines"
+    if len(output) > MOST_SHOWN:
+        return f"{len(output)} characters"
+    shown = list(visible_lines(output.removesuffix("\n")))
+    return "it acts on the terminal" if output and output.splitlines() != shown else ""
 
 
 @pytest.mark.slow
@@ -171,9 +171,9 @@ def test_what_was_once_not_one_line(
         code = main(argv)
     except SystemExit as end:
         code = int(end.code or 0)
-    said = capsys.readouterr()
+    output = capsys.readouterr()
     assert code in (2, 3)
-    assert not wrong_with({"code": code, "out": said.out, "err": said.err})
+    assert not wrong_with({"code": code, "out": output.out, "err": output.err})
 
 
 def test_a_file_of_settings_has_a_bound(

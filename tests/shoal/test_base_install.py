@@ -96,22 +96,22 @@ def test_a_command_that_needs_no_more_works(line: str, forked: Run) -> None:
 def test_a_bootstrap_is_a_meeting_point_and_a_relay(
     base: dict[str, str], forked: Run, tmp_path: Path
 ) -> None:
-    def said_by(line: str) -> str:
+    def output_of(line: str) -> str:
         done = forked([*line.split(), "--data-dir", str(tmp_path / "b")])
         assert done["code"] == 0 and done["out"], done
         return str(done["out"])
 
-    with bootstrap(base, tmp_path) as said:
-        ready = json.loads(said)
+    with bootstrap(base, tmp_path) as output:
+        ready = json.loads(output)
         assert ready["addresses"]
-        shown = json.loads(said_by("status --json"))
+        shown = json.loads(output_of("status --json"))
         assert (shown["role"], shown["worker"]["running"]) == ("bootstrap", False)
-        assert shown["mesh"] == {}, "it would forward what others reject"
+        assert shown["mesh"] == {}, "it would forward what other nodes reject"
         assert shown["relay"] is not None
-        doctor = said_by("doctor --json")
+        doctor = output_of("doctor --json")
         assert json.loads(doctor)["schema_version"] == 1
         assert '"bad"' not in doctor
-        assert said_by("invite").startswith("shoal1")
+        assert output_of("invite").startswith("shoal1")
 
 
 @contextlib.contextmanager
@@ -127,6 +127,6 @@ def bootstrap(base: dict[str, str], folder: Path) -> Iterator[str]:
         yield process.stdout.readline()
     finally:
         process.terminate()
-        _, said = process.communicate(timeout=PATIENCE_S)
+        _, output = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
-    assert "Traceback" not in said
+    assert "Traceback" not in output

@@ -31,7 +31,7 @@ def test_each_line_is_answered_until_the_input_ends(
 
 
 @pytest.mark.slow
-def test_a_line_that_is_too_long_is_told_and_the_next_is_answered() -> None:
+def test_a_line_that_is_too_long_is_reported_and_the_next_is_answered() -> None:
     """In a process of its own, with a pipe for a keyboard."""
     command = [sys.executable, "-m", "shoal", "chat", "--model", "tiny", "--max-tokens", "4"]
     typed = f"{'9' * 5000}\n2 + 3\n"
@@ -44,7 +44,7 @@ def test_a_line_that_is_too_long_is_told_and_the_next_is_answered() -> None:
 def test_a_conversation_goes_on_until_an_empty_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where its turns fill the model's 96 positions, the user learns how to begin anew."""
+    """When the turns fill the model's 96 positions, a line explains how to start again."""
     tiny_models.model("llama").save_pretrained(tmp_path)
     tokenizer = tiny_models.tokenizer(answer_token=False)
     tokenizer.chat_template = TEMPLATE
@@ -52,23 +52,23 @@ def test_a_conversation_goes_on_until_an_empty_line(
     flags = ["--model", str(tmp_path), "--max-tokens", "4", "--json"]
     monkeypatch.setattr(sys, "stdin", io.StringIO("2 + 3\n" * 20 + "\n2 + 3\n"))
     code = main(["chat", *flags])
-    said = capsys.readouterr()
-    assert code == EXIT_OK, said.err
-    answers = said.out.splitlines()
-    refused = said.err.count("an empty line begins a new conversation")
+    output = capsys.readouterr()
+    assert code == EXIT_OK, output.err
+    answers = output.out.splitlines()
+    refused = output.err.count("an empty line begins a new conversation")
     assert 2 <= len(answers) <= 10
     assert len(answers) + refused == 21
-    assert "empty line" not in said.err.splitlines()[-1]
+    assert "empty line" not in output.err.splitlines()[-1]
 
 
 def test_what_cannot_be_talked_to_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for flags, code, said in (
+    for flags, code, output in (
         (["--data-dir", str(tmp_path)], EXIT_NO_NODE, "no checkpoint in"),
         (["--model", "tiny", "--checkpoint", str(tmp_path)], EXIT_USAGE, "give one of them"),
         (["--model", str(tmp_path / "none")], EXIT_USAGE, "no such folder"),
     ):
         assert main(["chat", *flags]) == code
         (line,) = capsys.readouterr().err.strip().splitlines()
-        assert said in line, line
+        assert output in line, line

@@ -1,4 +1,4 @@
-"""What a shell completes of shoal's words, asked of the shells themselves where they are."""
+"""What a shell completes of shoal's words, by the shells themselves if installed."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ printf '%s\\n' "${COMPREPLY[@]}"
 """
 ZSH = r"""
 zmodload zsh/zpty
-zpty asked zsh -f -i
-zpty -w asked "fpath=(${1:h} \$fpath); bindkey '^I' complete-word"
-zpty -w asked 'autoload -Uz compinit; compinit -u -D'
-zpty -w asked 'compadd() {
+zpty shell zsh -f -i
+zpty -w shell "fpath=(${1:h} \$fpath); bindkey '^I' complete-word"
+zpty -w shell 'autoload -Uz compinit; compinit -u -D'
+zpty -w shell 'compadd() {
   [[ ${@[1,(i)(-|--)]} == *-(O|A|D)\ * ]] && { builtin compadd "$@"; return }
   local -a hits; builtin compadd -A hits "$@"
   (( $#hits )) && print -rl -- "" "@@hit "$^hits
   builtin compadd "$@"
 }'
-zpty -w asked 'all() { print -r -- "@@""done"; exit }; zle -N all; bindkey "^X" all'
-zpty -n -w asked "$2"$'\t\x18'
-while zpty -r asked line; do
+zpty -w shell 'all() { print -r -- "@@""done"; exit }; zle -N all; bindkey "^X" all'
+zpty -n -w shell "$2"$'\t\x18'
+while zpty -r shell line; do
   print -rn -- "$line"
   [[ $line == *@@done* ]] && break
 done
@@ -61,7 +61,7 @@ CASES = [
 
 
 IN_ZSH = ("debug ", "node --publisher-sampling ", "judge report --fr")
-"""Asked on every run; a question takes zsh, which starts anew, a second."""
+"""Checked on every run; zsh starts for each question, which takes a second."""
 ASKED = [
     pytest.param(
         *(shell, typed, offered),
@@ -89,7 +89,7 @@ def test_the_shell_takes_the_script(shell: str, scripts: dict[str, Path]) -> Non
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"{shell} is not installed")
-    done = said(program, "-n", str(scripts[shell]))
+    done = output_of(program, "-n", str(scripts[shell]))
     assert not done
 
 
@@ -114,17 +114,17 @@ def test_what_is_offered(ask: str, typed: str, offered: set[str], scripts: dict[
 
 def _in_bash(program: str, path: Path, typed: str) -> set[str]:
     words = ["shoal", *typed.split(" ")]
-    return set(said(program, "--norc", "-c", BASH, "bash", str(path), *words).split())
+    return set(output_of(program, "--norc", "-c", BASH, "bash", str(path), *words).split())
 
 
 def _in_fish(program: str, path: Path, typed: str) -> set[str]:
-    return set(said(program, "--no-config", "-c", FISH, str(path), f"shoal {typed}").split())
+    return set(output_of(program, "--no-config", "-c", FISH, str(path), f"shoal {typed}").split())
 
 
 def _in_zsh(program: str, path: Path, typed: str) -> set[str]:
     function = path.with_name("_shoal")  # the name by which zsh finds it
     function.write_bytes(path.read_bytes())
-    shown = said(program, "-f", "-c", ZSH, "zsh", str(function), f"shoal {typed}")
+    shown = output_of(program, "-f", "-c", ZSH, "zsh", str(function), f"shoal {typed}")
     return set(re.findall(r"^@@hit (\S+?)\s*$", shown, re.M))
 
 
@@ -135,7 +135,7 @@ _ASK: dict[str, Callable[[str, Path, str], set[str]]] = {
 }
 
 
-def said(*command: str) -> str:
+def output_of(*command: str) -> str:
     """Return what a program prints, errors included, which must be none."""
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=30, check=True

@@ -1,4 +1,4 @@
-"""`shoal publish` and `shoal answer` at a real node: signed, on disk, and judged as any others."""
+"""`shoal publish` and `shoal answer` at a real node: signed, on disk, scored as other groups."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_publisher_may_not_do_what_a_trainer_does(node: RunningNode) -> None:
 def test_a_person_answers_at_the_terminal(
     node: RunningNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # One question is passed over; of the other one answer is too few, two will do.
+    # One question is skipped; of the other one answer is too few, two will do.
     monkeypatch.setattr("sys.stdin", io.StringIO("\nalpha\n\nbeta\n\n"))
     flags = ["--data-dir", str(node.data_dir), "--count", "2", "--json", "--family", "gcd_easy"]
     assert main(["answer", *flags]) == 0

@@ -144,11 +144,11 @@ _ABOUT_ANOTHER = re.compile(r"`([a-z_]+)`")
 def test_no_line_of_help_is_about_another_command(name: str) -> None:
     """A row names no other command, no setting of another, and nothing that this does not do."""
     own = {one.dest for one in listed(PARSERS[name])}
-    others = set(COMMANDS) - {name.split()[0]}
+    rest = set(COMMANDS) - {name.split()[0]}
     for action in listed(PARSERS[name]):
         row = row_of(help_page(PARSERS[name], show_all=True), action.option_strings[0])
         named = set(_ABOUT_ANOTHER.findall(row))
-        assert not named & others, row
+        assert not named & rest, row
         assert not (named & set(Settings.model_fields)) - own, row
         found = re.search(FOREIGN.get(name, r"(?!)"), row)
         assert not found, row
@@ -157,7 +157,7 @@ def test_no_line_of_help_is_about_another_command(name: str) -> None:
 @pytest.mark.parametrize("name", PARSERS)
 def test_no_two_choices_are_described_alike(name: str) -> None:
     """Two flags, views or presets differ, so that one of two texts alike is about another."""
-    told = [one.help for one in listed(PARSERS[name])]
+    helps = [one.help for one in listed(PARSERS[name])]
     views = [
         pseudo.help
         for one in PARSERS[name]._actions
@@ -170,7 +170,7 @@ def test_no_two_choices_are_described_alike(name: str) -> None:
         if one.help != argparse.SUPPRESS
         for words in re.findall(r"\b\w+ \(([^()]{12,})\)", one.help or "")
     ]
-    for texts in (told, views, in_row):
+    for texts in (helps, views, in_row):
         assert len(texts) == len(set(texts)), texts
 
 

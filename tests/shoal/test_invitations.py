@@ -58,7 +58,7 @@ def test_no_peer_no_invitation(
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "output"),
     [
         (["nonsense"], "begins with shoal1"),
         ([encode_invite(SAMPLE)[:-3]], "cut or altered"),
@@ -66,15 +66,15 @@ def test_no_peer_no_invitation(
         (["--rounds", "3"], "comes first"),
         ([""], "not an invitation"),
         (["shoal2abc"], "another version"),
-        (["no such file.txt"], "not a file that holds one"),
-        (["/"], "not a file that holds one"),
-        (["/dev/zero"], "not a file that holds one"),
+        (["no such file.txt"], "not a file that contains one"),
+        (["/"], "not a file that contains one"),
+        (["/dev/zero"], "not a file that contains one"),
         (["-"], "no invitation"),
         (["-", "--rounds", "3"], "no invitation"),
     ],
 )
 def test_a_line_that_is_none_is_one_line(
-    argv: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    argv: list[str], output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
@@ -82,12 +82,12 @@ def test_a_line_that_is_none_is_one_line(
     assert main(["join", *argv]) == 2
     line = one_line(capsys)
     assert line.startswith("shoal join: ")
-    assert said in line
+    assert output in line
     assert line.isprintable()
     assert not list(tmp_path.iterdir())
 
 
-def test_the_line_stands_anywhere_and_says_what_node_is_told(
+def test_the_line_may_stand_anywhere_and_sets_the_flags_of_the_node(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     line = encode_invite(SAMPLE)
@@ -107,9 +107,9 @@ def test_the_line_comes_from_a_file_or_from_standard_input(
     for word in (str(tmp_path / "line.txt"), "-"):
         monkeypatch.setattr(sys, "stdin", typed(f"{line}\nnot read".encode()))
         assert main(["join", word, "--print-config", "--json"]) == 0
-        said = capsys.readouterr()
-        assert json.loads(said.out)["bootstrap"]["value"] == [ADDRESS]
-        assert not said.err
+        output = capsys.readouterr()
+        assert json.loads(output.out)["bootstrap"]["value"] == [ADDRESS]
+        assert not output.err
 
 
 @given(st.binary(max_size=4000))
@@ -119,9 +119,9 @@ def test_whatever_a_file_or_standard_input_holds_is_one_line(data: bytes) -> Non
         file.flush()
         for word in (file.name, "-"):
             patch.setattr(sys, "stdin", typed(data))
-            with contextlib.redirect_stderr(io.StringIO()) as said:
+            with contextlib.redirect_stderr(io.StringIO()) as output:
                 assert main(["join", word]) == 2
-            assert len(said.getvalue().splitlines()) == 1
+            assert len(output.getvalue().splitlines()) == 1
 
 
 def node_of(invite: Invite, folder: Path, **changes: Any) -> Settings:
@@ -158,7 +158,7 @@ def test_a_key_is_kept_for_its_owner_alone_and_another_is_never_overwritten(
     assert node_of(SAMPLE, tmp_path).swarm_key == "none"
 
 
-async def test_a_node_that_waits_for_its_swarm_ends_when_it_is_told_to(tmp_path: Path) -> None:
+async def test_a_node_that_waits_for_its_swarm_ends_on_a_signal(tmp_path: Path) -> None:
     settings = quiet_settings(tmp_path, bootstrap=(ADDRESS,), swarm_id="00" * 32)
     node = Node(
         identity=fresh_identity(),
@@ -194,14 +194,14 @@ def test_loopback_is_named_only_where_nothing_else_is_known() -> None:
 
 
 def test_a_line_names_every_bootstrap_and_relay_that_has_room_by_one_address_first() -> None:
-    def door(whose: Any, peer: str, number: int) -> JoinAddress:
+    def relay(whose: Any, peer: str, number: int) -> JoinAddress:
         return JoinAddress(
             address=f"/ip4/192.0.2.{number}/tcp/1/p2p/{peer}", scope="public", via=whose
         )
 
-    own = [door("self", "me", number) for number in range(4)]
-    one, again = door("bootstrap", "one", 4), door("bootstrap", "one", 5)
-    two, relay = door("bootstrap", "two", 6), door("relay", "relay", 7)
+    own = [relay("self", "me", number) for number in range(4)]
+    one, again = relay("bootstrap", "one", 4), relay("bootstrap", "one", 5)
+    two, relay = relay("bootstrap", "two", 6), relay("relay", "relay", 7)
     assert chosen([*own[:1], one, again, two, relay]) == [own[0], one, again, two, relay]
-    more = [door("bootstrap", f"b{number}", number) for number in range(8, 12)]
+    more = [relay("bootstrap", f"b{number}", number) for number in range(8, 12)]
     assert chosen([*own, one, again, two, relay, *more]) == [*own, one, two, relay, more[0]]

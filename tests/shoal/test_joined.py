@@ -1,4 +1,4 @@
-"""A swarm's key in an invitation: no process of the node that joins shows it to others."""
+"""A swarm's key in an invitation: no process of the node that joins shows it to other users."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def private_line(stage: ProcessManager, folder: Path, capsys: pytest.CaptureFixt
     """Return the invitation to a private swarm that is met here, as `shoal invite` prints it."""
     (folder / "kept.key").write_text(format_swarm_key(KEY))
     boot = stage.bootstrap("boot", "--swarm-key", str(folder / "kept.key"))
-    asked = ["invite", "--data-dir", str(boot.data_dir)]
-    assert main(asked) == 0
-    said = capsys.readouterr()
-    assert decode_invite(said.out.strip()).swarm_key is None
-    assert "only loopback addresses are known" in said.err
-    assert "lacks its key" in said.err
-    assert main([*asked, "--with-key", "--json"]) == 0
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert (told["reach"], told["with_key"]) == ("loopback", True)
-    assert told["swarm"] == boot.ready_line["swarm"]
+    command = ["invite", "--data-dir", str(boot.data_dir)]
+    assert main(command) == 0
+    output = capsys.readouterr()
+    assert decode_invite(output.out.strip()).swarm_key is None
+    assert "only loopback addresses are known" in output.err
+    assert "lacks its key" in output.err
+    assert main([*command, "--with-key", "--json"]) == 0
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert (report["reach"], report["with_key"]) == ("loopback", True)
+    assert report["swarm"] == boot.ready_line["swarm"]
     assert KEY.hex() not in boot.log
-    return str(told["line"])
+    return str(report["line"])
 
 
 def family(pid: int) -> list[int]:
@@ -92,7 +92,7 @@ def test_no_process_of_a_joined_node_has_the_key_in_its_arguments_or_environment
     assert node.stop() == 0
 
 
-def test_at_a_terminal_the_line_is_asked_for(tmp_path: Path) -> None:
+def test_at_a_terminal_the_line_is_prompted_for(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "shoal", "join", "-", "--print-config"]
     with subprocess.Popen(
@@ -102,10 +102,10 @@ def test_at_a_terminal_the_line_is_asked_for(tmp_path: Path) -> None:
         assert process.stderr is not None
         assert b"paste the invitation" in process.stderr.readline()
         os.write(ours, f"{encode_invite(SAMPLE)}\n".encode())
-        said, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=60)
     os.close(ours)
     assert process.returncode == 0
-    assert "00" * 32 in said.decode()
+    assert "00" * 32 in output.decode()
 
 
 def test_make_takes_no_line_into_its_arguments() -> None:

@@ -61,17 +61,17 @@ def test_what_processes_log_is_read_back(
     assert "ValueError: lost" in failed["traceback"]
     assert failed["logger"] == (f"tests.{failed['process']}" if as_json else None)
     assert main(["logs", "--data-dir", "d"]) == 0
-    said = capsys.readouterr().out
-    assert "INFO node: began\\x1b[2J" in said
-    assert "    ValueError: lost" in said
+    output = capsys.readouterr().out
+    assert "INFO node: began\\x1b[2J" in output
+    assert "    ValueError: lost" in output
     assert main(["logs", "--data-dir", "d", "--level", "warning", "--lines", "2"]) == 0
-    said = capsys.readouterr().out
-    assert len(re.findall(r"^\d.* (?:WARNING|ERROR) ", said, re.M)) == 2
-    assert "INFO" not in said
+    output = capsys.readouterr().out
+    assert len(re.findall(r"^\d.* (?:WARNING|ERROR) ", output, re.M)) == 2
+    assert "INFO" not in output
 
 
-def test_where_nothing_was_logged_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("nobody", "n" * 300):
+def test_an_empty_log_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("missing", "n" * 300):
         assert main(["logs", "--data-dir", name]) == 3
         (line,) = capsys.readouterr().err.splitlines()
         assert f"nothing was logged in {name}" in line
@@ -95,7 +95,7 @@ def test_a_growing_log_is_followed_through_its_changes_of_file(seed: int, tmp_pa
     file = BoundedFile(path, 4000)
     if rng.random() < 0.5:
         file.append(b"2026-11-22 10:00:00 INFO node: before\n")
-    growing, heard, written = Growing(path), [], 0
+    growing, entries, written = Growing(path), [], 0
     for _ in range(40):
         # Two changes of file between two looks would lose lines: half a second is not that long.
         for _ in range(rng.randrange(0, 30)):
@@ -104,12 +104,12 @@ def test_a_growing_log_is_followed_through_its_changes_of_file(seed: int, tmp_pa
         if rng.random() < 0.3:  # half a line
             with path.open("ab") as raw:
                 raw.write(b"2026-11-22 10:00:01 INFO")
-            heard += growing.new_entries()
+            entries += growing.new_entries()
             with path.open("ab") as raw:
                 raw.write(b" node: %d\n" % written)
             written += 1
-        heard += growing.new_entries()
-    assert [one.message for one in heard] == list(map(str, range(written)))
+        entries += growing.new_entries()
+    assert [one.message for one in entries] == list(map(str, range(written)))
 
 
 @given(st.lists(st.text(max_size=60) | st.just('{"time": 3}'), max_size=12))

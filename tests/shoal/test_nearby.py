@@ -33,7 +33,7 @@ def test_the_only_node_that_runs(
     assert running_node() == other, "an empty folder is no node's"
 
 
-def test_of_several_nodes_it_is_the_one_used_last_and_this_is_said(
+def test_of_several_nodes_the_one_used_last_is_chosen_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -39,9 +39,9 @@ def remember(folder: Path, *, is_founded: bool = True) -> None:
 
 def refusal(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     assert main(argv) == 2
-    said = capsys.readouterr()
-    lines = [line for line in said.err.splitlines() if line.startswith("shoal ")]
-    assert len(lines) == 1, said.err
+    output = capsys.readouterr()
+    lines = [line for line in output.err.splitlines() if line.startswith("shoal ")]
+    assert len(lines) == 1, output.err
     assert "--data-dir" in lines[0] and "--new-run" in lines[0]
     assert len(lines[0]) < LINE_CHARS, "all of it is kept where a parent process tells why"
     return lines[0]

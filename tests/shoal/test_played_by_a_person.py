@@ -54,19 +54,19 @@ def answered(node: RunningNode, typed: str, *flags: str) -> int:
         return main(["answer", *where, "--count", "1", *flags])
 
 
-def test_a_game_is_asked_turn_by_turn(
+def test_a_game_is_played_turn_by_turn(
     node: RunningNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert answered(node, TYPED, "--json") == 0
     printed = capsys.readouterr()
-    told = json.loads(printed.out)
-    check("answer", told)
-    assert [split_messages(text) for text in told["completions"]] == [
+    group = json.loads(printed.out)
+    check("answer", group)
+    assert [split_messages(text) for text in group["completions"]] == [
         ("a", "a"),
         ("b", "a"),
         ("b",),
     ]
-    assert told["rewards"] == [1.0, 0.5, 0.0]
+    assert group["rewards"] == [1.0, 0.5, 0.0]
     assert printed.err.count("say a") == 4 and printed.err.count("0 left") == 2
     assert "game left unfinished" in printed.err
     row = node.view("rollouts", limit=1)["rollouts"][0]
@@ -91,7 +91,7 @@ def test_a_start_may_be_passed_over_and_one_game_is_too_few(
     assert "shared answers to 1 questions" in shown
 
 
-def test_what_peers_would_refuse_is_said_before_it_is_played(
+def test_what_peers_would_refuse_is_reported_before_it_is_played(
     node: RunningNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     typed = "a\x1ea\n" + "x" * 40_000 + "\n" + "a\na\n" + "b\nb\n\n"

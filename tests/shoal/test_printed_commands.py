@@ -51,7 +51,7 @@ def test_what_make_would_run_parses() -> None:
         done = subprocess.run(
             ["make", "-n", *shlex.split(line)[1:]],
             cwd=ROOT,
-            env={"PATH": os.environ["PATH"]},  # not the ARGS with which these tests were asked for
+            env={"PATH": os.environ["PATH"]},  # not the ARGS of the command that runs these tests
             capture_output=True,
             text=True,
             timeout=60,
@@ -64,6 +64,6 @@ def test_what_make_would_run_parses() -> None:
 
 
 def check(line: str) -> None:
-    """Fail where a command names what there is not; pipes and what follows are left out."""
+    """Fail where a command names what there is not; pipes and what follows are skipped."""
     words = shlex.split(re.split(r" [|>&;] ?", line)[0])
     check_parses(shlex.join(words))

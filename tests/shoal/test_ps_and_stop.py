@@ -116,13 +116,13 @@ def test_without_a_folder_one_peer_has_to_be_meant(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stop, "_signal", pytest.fail)
-    for peers, code, said in (
+    for peers, code, message in (
         ([], 3, "nothing is running"),
         ([peer("/a", 11), peer("/b", 12)], 2, "2 are running; name one of /a, /b, or --all"),
     ):
         monkeypatch.setattr(stop, "running_peers", lambda peers=peers: peers)
         assert main(["stop"]) == code
-        assert capsys.readouterr().err == f"shoal stop: {said}\n"
+        assert capsys.readouterr().err == f"shoal stop: {message}\n"
     assert main(["stop", "/a", "--all"]) == 2
     assert capsys.readouterr().err == "shoal stop: name folders, or --all\n"
 

@@ -85,7 +85,7 @@ def test_torch_is_imported_for_what_may_be_right_alone(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         ("chat --checkpoint=later", "later has format 99"),
         ("chat --checkpoint=folder", "folder is not a checkpoint: it has no state.json"),
@@ -101,8 +101,8 @@ def test_torch_is_imported_for_what_may_be_right_alone(run: Run) -> None:
         ("export model --data-dir=run --out=new", "no checkpoint in run"),
     ],
 )
-def test_it_is_said_why(command: str, said: str, run: Run) -> None:
+def test_the_reason_is_printed(command: str, message: str, run: Run) -> None:
     answer = run(command.split(), files=GIVEN, torchless=True)
     assert answer["code"] in (1, 2, 3), answer
     (line,) = answer["err"].splitlines()
-    assert said in line
+    assert message in line

@@ -102,26 +102,26 @@ def test_every_command_prints_what_its_schema_says(
     [
         ("nod", 2),
         ("debug stauts", 2),
-        ("status --data-dir nobody", 3),
-        ("status --last --data-dir nobody", 3),
+        ("status --data-dir missing", 3),
+        ("status --last --data-dir missing", 3),
         ("node --rouns 3", 2),
         ("node --rounds many", 2),
         ("bootstrap --config none.toml", 2),
         ("trainer --log nonsense", 2),
-        ("judge report --data-dir nobody", 3),
+        ("judge report --data-dir missing", 3),
         ("judge repot", 2),
         ("experiment papr", 2),
         ("experiment results --rounds 0", 2),
         ("tasks nonsense", 2),
         ("publish", 2),
-        ("publish x --data-dir nobody", 3),
-        ("answer --data-dir nobody", 3),
-        ("export data --data-dir nobody", 3),
-        ("export model --data-dir nobody", 3),
+        ("publish x --data-dir missing", 3),
+        ("answer --data-dir missing", 3),
+        ("export data --data-dir missing", 3),
+        ("export model --data-dir missing", 3),
         ("export", 2),
-        ("invite --data-dir nobody", 3),
+        ("invite --data-dir missing", 3),
         ("join", 2),
-        ("logs --data-dir nobody", 3),
+        ("logs --data-dir missing", 3),
         ("schema nonsense", 2),
         ("completion csh", 2),
     ],
@@ -134,18 +134,18 @@ def test_an_error_is_an_object_on_standard_error(
     except SystemExit as end:
         ended = int(end.code or 0)
     assert ended == code
-    said = capsys.readouterr()
-    assert said.out == ""
-    (line,) = said.err.splitlines()
+    output = capsys.readouterr()
+    assert output.out == ""
+    (line,) = output.err.splitlines()
     error = json.loads(line)
     check("error", error)
     assert error["error"]
-    # What is said after it is for people again.
+    # Output after it is for people again.
     say_error("shoal", "after")
     assert capsys.readouterr().err == "shoal: after\n"
 
 
-def test_a_missing_a_wrong_and_an_unknown_key_are_told() -> None:
+def test_a_missing_a_wrong_and_an_unknown_key_are_reported() -> None:
     good = {"schema_version": 1, "groups": 3, "new": 2}
     check("publish", good)
     for bad in ({**good, "new": "2"}, {**good, "more": 1}, {"schema_version": 1, "groups": 3}):

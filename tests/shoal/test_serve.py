@@ -1,4 +1,4 @@
-"""`shoal serve` as other programs meet it: a real process, asked over HTTP."""
+"""`shoal serve` as other programs use it: a real process, over HTTP."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def test_it_answers_a_chat(url: str) -> None:
 
 
 def test_a_fault_of_the_client_is_an_error_that_it_can_show(url: str) -> None:
-    for body, said in (({}, "messages must be"), ([], "JSON object"), (None, "JSON object")):
+    for body, message in (({}, "messages must be"), ([], "JSON object"), (None, "JSON object")):
         refused = post(url, body)
         assert refused.status_code == 400
-        assert said in refused.json()["error"]["message"]
+        assert message in refused.json()["error"]["message"]
     assert httpx.post(f"{url}/embeddings", json={}).status_code == 404
     assert httpx.post(f"{url}/completions", content=b" " * (MAX_BODY_BYTES + 1)).status_code == 413
     assert post(url, ASKED).status_code == 200
@@ -68,7 +68,7 @@ def test_a_website_that_its_owner_visits_cannot_ask(url: str) -> None:
 def test_what_cannot_be_served_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for flags, code, said in (
+    for flags, code, message in (
         (["--data-dir", str(tmp_path)], EXIT_NO_NODE, "no checkpoint in"),
         (["--model", "tiny", "--data-dir", str(tmp_path)], EXIT_USAGE, "give one of them"),
         (["--checkpoint", str(tmp_path)], EXIT_USAGE, str(tmp_path)),
@@ -76,7 +76,7 @@ def test_what_cannot_be_served_is_one_line(
     ):
         assert main(["serve", "--port", "0", *flags]) == code
         (line,) = capsys.readouterr().err.strip().splitlines()
-        assert said in line, line
+        assert message in line, line
 
 
 LM_EVAL = os.environ.get("LM_EVAL") or shutil.which("lm_eval")

@@ -1,4 +1,4 @@
-"""TRL's trainer in a swarm: beside one of our nodes, it shares and learns from its groups."""
+"""TRL's trainer in a swarm: next to one of our nodes, with external groups."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_page_s_example_is_short(module: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_trl_trains_beside_a_node(stage: ProcessManager, tmp_path: Path) -> None:
+def test_trl_trains_with_a_node(stage: ProcessManager, tmp_path: Path) -> None:
     node = stage.node(
         "one", "--model", "tiny", "--local", "4", "--completions", "6", "--round-seconds", "0.2"
     )
@@ -80,7 +80,7 @@ def test_trl_trains_beside_a_node(stage: ProcessManager, tmp_path: Path) -> None
 
 
 def test_others_groups_move_trl_s_weights_as_our_update_does(tmp_path: Path) -> None:
-    """One step of gradient descent on four groups of others, by TRL and by ours."""
+    """One step of gradient descent on four external groups, by TRL and by ours."""
     policy = load_policy("tiny", device="cpu", seed=1)
     ours = load_policy("tiny", device="cpu", seed=1)
     before = [one.detach().clone() for one in policy.model.parameters()]
@@ -177,7 +177,7 @@ def _assert_advantages_are_ours(trainer: Any) -> None:
     rows = list(zip(rewards, advantages, strict=True))
     num_with_signal = 0
     for at in range(0, len(rows), SIZE):
-        scored = [row for row in rows[at : at + SIZE] if row[0] == row[0]]  # nan: left out
+        scored = [row for row in rows[at : at + SIZE] if row[0] == row[0]]  # nan: skipped
         ours = group_advantages([reward for reward, _ in scored])
         assert [value for _, value in scored] == pytest.approx(ours, abs=1e-3)
         num_with_signal += any(ours)

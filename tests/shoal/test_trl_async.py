@@ -1,4 +1,4 @@
-"""TRL's asynchronous trainer in a swarm, beside one of our nodes.
+"""TRL's asynchronous trainer in a swarm, next to one of our nodes.
 
 Three parts of its surroundings need a GPU and are stood in for: FlashAttention 3, by torch's own
 attention over the same segments; the transfer of weights to vLLM, by a copy to a server; and the
@@ -45,18 +45,18 @@ def varlen(
     found = []
     bounds_q, bounds_k = starts_q.tolist(), starts_k.tolist()
     for number in range(len(bounds_q) - 1):
-        asked = query[bounds_q[number] : bounds_q[number + 1]].transpose(0, 1)
+        queries = query[bounds_q[number] : bounds_q[number + 1]].transpose(0, 1)
         seen = slice(bounds_k[number], bounds_k[number + 1])
         keys, values = key[seen].transpose(0, 1), value[seen].transpose(0, 1)
-        rows, columns = asked.shape[1], keys.shape[1]
+        rows, columns = queries.shape[1], keys.shape[1]
         mask = torch.ones(rows, columns, dtype=torch.bool).tril(columns - rows)
         out = torch.nn.functional.scaled_dot_product_attention(
-            asked[None],
+            queries[None],
             keys[None],
             values[None],
             attn_mask=mask,
             scale=softmax_scale,
-            enable_gqa=asked.shape[0] != keys.shape[0],
+            enable_gqa=queries.shape[0] != keys.shape[0],
         )
         found.append(out[0].transpose(0, 1))
     return torch.cat(found)
@@ -110,7 +110,7 @@ class Seen(_Taken):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_trl_trains_asynchronously_beside_a_node(
+def test_trl_trains_asynchronously_with_a_node(
     stage: ProcessManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asynchronous: Any = importlib.import_module("trl.experimental.async_grpo")
@@ -161,7 +161,7 @@ def test_trl_trains_asynchronously_beside_a_node(
             not one.equal(was) for one, was in zip(trainer.model.parameters(), before, strict=True)
         )
         first = next(one for one in trainer.state.log_history if "ratio" in one)
-        assert first["ratio"] == pytest.approx(1.0, abs=1e-3), "others' tokens, too"
+        assert first["ratio"] == pytest.approx(1.0, abs=1e-3), "external tokens, too"
         assert first["kl"] == pytest.approx(0.0, abs=1e-4)
         assert seen.advantages(of_others=True) and min(seen.advantages(of_others=True)) > 0
         assert min(seen.advantages(of_others=False)) < 0

@@ -69,7 +69,7 @@ def test_what_a_node_shares_reaches_another_with_another_judge(
         sharing.close()
 
 
-def test_each_node_ends_with_its_own_scores_and_nobody_pays_for_them(
+def test_each_node_ends_with_its_own_scores_and_no_peer_is_penalised(
     files: dict[str, Path], tmp_path: Path
 ) -> None:
     spec = load_task_file(files["a"])

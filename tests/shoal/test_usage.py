@@ -108,7 +108,7 @@ def test_an_unknown_command_is_one_line_that_names_the_known(
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         ("node --dataset x", "no flag --dataset; see shoal node --help"),
         ("node --temp 1", "no flag --temp; see shoal node --help"),
@@ -164,12 +164,12 @@ def test_an_unknown_command_is_one_line_that_names_the_known(
     ],
 )
 def test_a_slip_is_one_line_that_says_what_was_meant(
-    argv: str, said: str, capsys: pytest.CaptureFixture[str]
+    argv: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(*argv.split()) == 2
     line = one_line(capsys)
     assert line.startswith(f"shoal {argv.split()[0]}")
-    assert said in line
+    assert message in line
 
 
 @pytest.mark.parametrize(
@@ -198,14 +198,14 @@ def test_an_empty_path_is_not_the_folder_one_stands_in(
 
 def test_flags_of_a_view_may_stand_before_it(capsys: pytest.CaptureFixture[str]) -> None:
     for argv in (
-        ("--json", "--data-dir", "nobody", "peers"),
-        ("--data-dir=nobody", "peers", "--json"),
+        ("--json", "--data-dir", "missing", "peers"),
+        ("--data-dir=missing", "peers", "--json"),
     ):
         assert run("debug", *argv) == 3
-        assert "no node is running in nobody" in one_line(capsys)
+        assert "no node is running in missing" in one_line(capsys)
 
 
-def test_of_a_node_that_has_ended_it_is_said_how_to_see_its_last_numbers(
+def test_for_a_node_that_has_ended_the_command_for_its_last_numbers_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder := tmp_path / "a node").mkdir()
@@ -216,7 +216,7 @@ def test_of_a_node_that_has_ended_it_is_said_how_to_see_its_last_numbers(
 
 
 @pytest.mark.parametrize("command", SETTING_COMMANDS)
-def test_print_config_shows_every_setting_and_where_it_came_from(
+def test_print_config_shows_every_setting_and_its_source(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("shoal.toml").write_text('swarm_name = "from a file"\ntasks = "paper"')

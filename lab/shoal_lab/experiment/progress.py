@@ -17,4 +17,4 @@ class JobProgress:
     def __call__(self, job: Job, rounds: int) -> None:
         """A job has played so many rounds."""
         self._done[job.file_name] = rounds
-        self._counted.told(sum(self._done.values()), f"{job.arm.name} seed {job.seed}")
+        self._counted.update(sum(self._done.values()), f"{job.arm.name} seed {job.seed}")

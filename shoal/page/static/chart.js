@@ -1,17 +1,17 @@
-// The curve of a run: own answers, others' answers, marks of held-out questions, where it started.
+// The curve of a run: local and external reward, held-out evaluations, and the initial reward.
 import { make, say } from "./dom.js";
 
 const HEIGHT = 224;
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
 export class Chart {
-  constructor(place, note) {
-    this.place = place;
+  constructor(container, note) {
+    this.container = container;
     this.note = note;
     this.plot = null;
-    new ResizeObserver(() => this.resize()).observe(place);
+    new ResizeObserver(() => this.resize()).observe(container);
     dark.addEventListener("change", () => this.build());
-    note.append(key("c-own", "own reward, mean of 20 rounds with its 95 % band"), key("c-others", "others’ answers"), key("c-held", "held out, with its 95 % interval", "mark-point"), key("c-start", "first 20 rounds", "dashed"));
+    note.append(key("c-own", "own reward, mean of 20 rounds with its 95 % band"), key("c-external", "external groups"), key("c-held", "held-out questions with their 95 % interval", "mark-point"), key("c-start", "first 20 rounds", "dashed"));
   }
 
   set(history, start) {
@@ -38,13 +38,13 @@ export class Chart {
     const line = (name, width) => ({ stroke: colour(name), width, spanGaps: true, points: { show: false } });
     this.plot = new uPlot(
       {
-        width: Math.max(120, this.place.clientWidth),
+        width: Math.max(120, this.container.clientWidth),
         height: HEIGHT,
         legend: { show: false },
         cursor: { drag: { x: true, y: false }, y: false },
         scales: { x: { time: false }, y: { range: (_plot, _least, most) => [0, Math.max(0.25, Math.min(1, (most || 0) * 1.15))] } },
         axes: [
-          { ...axis, size: 26, space: 70, values: (_plot, at) => at.map((one, place) => (place ? one : `round ${one}`)) },
+          { ...axis, size: 26, space: 70, values: (_plot, at) => at.map((one, index) => (index ? one : `round ${one}`)) },
           { ...axis, size: 40, values: (_plot, at) => at.map((one) => one.toFixed(2)) },
         ],
         series: [
@@ -56,17 +56,17 @@ export class Chart {
           { stroke: colour("--third"), width: 0, paths: () => null, points: { show: true, size: 6, fill: colour("--third") } },
         ],
         bands: [{ series: [1, 2], fill: colour("--band") }],
-        hooks: { draw: [(plot) => this.drawSure(plot, colour("--third")), (plot) => this.drawStart(plot, colour("--soft"))] },
+        hooks: { draw: [(plot) => this.drawIntervals(plot, colour("--third")), (plot) => this.drawStart(plot, colour("--soft"))] },
       },
       this.data(),
-      this.place,
+      this.container,
     );
     this.describe();
   }
 
-  // How sure each mark of held-out questions is: a 95 % interval, by the number of questions.
-  drawSure(plot, stroke) {
-    const [places, low, high] = [0, 6, 7].map((column) => this.history.points[column]);
+  // Draws the 95 % interval of each held-out evaluation, from its number of questions.
+  drawIntervals(plot, stroke) {
+    const [rounds, low, high] = [0, 6, 7].map((column) => this.history.points[column]);
     const { ctx } = plot;
     ctx.save();
     ctx.strokeStyle = stroke;
@@ -75,7 +75,7 @@ export class Chart {
     ctx.beginPath();
     low.forEach((value, at) => {
       if (value === null) return;
-      const x = plot.valToPos(places[at], "x", true);
+      const x = plot.valToPos(rounds[at], "x", true);
       ctx.moveTo(x, plot.valToPos(Math.min(1, high[at]), "y", true));
       ctx.lineTo(x, plot.valToPos(Math.max(0, value), "y", true));
     });
@@ -103,13 +103,13 @@ export class Chart {
     const own = this.history.points[4].filter((value) => value !== null);
     const first = typeof this.start === "number" ? this.start : own[0];
     const text = own.length
-      ? `Own reward over ${this.history.rows} rounds, as means of 20: ${first.toFixed(2)} at first, ${own.at(-1).toFixed(2)} at last, ${Math.max(...own).toFixed(2)} at most.`
+      ? `Own reward over ${this.history.rows} rounds, as means of 20: ${first.toFixed(2)} at the start, ${own.at(-1).toFixed(2)} now, ${Math.max(...own).toFixed(2)} at its highest.`
       : "No rounds yet.";
-    if (this.place.getAttribute("aria-label") !== text) this.place.setAttribute("aria-label", text);
+    if (this.container.getAttribute("aria-label") !== text) this.container.setAttribute("aria-label", text);
   }
 
   resize() {
-    const width = this.place.clientWidth;
+    const width = this.container.clientWidth;
     if (this.plot && width > 0 && width !== this.plot.width) this.plot.setSize({ width, height: HEIGHT });
   }
 }

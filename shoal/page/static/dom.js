@@ -1,4 +1,4 @@
-// The document is changed through these alone: text goes in as text, never as markup.
+// Only these functions change the document. Text is inserted as text, never as markup.
 export const at = (id) => document.getElementById(id);
 
 // An element with attributes and children; a string child is text. Attributes named `on…` are listeners.
@@ -13,11 +13,11 @@ export function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-// What somebody else wrote: set off, so that its direction of writing is its own.
+// Text from a peer, isolated so that its writing direction does not affect the page.
 export const foreign = (text, tag = "span", attributes = {}) =>
   make(tag, { ...attributes, class: `foreign ${attributes.class ?? ""}`.trim(), dir: "auto" }, text);
 
-// Change text only where it is other: a screen reader is told of a change once.
+// Changes text only if it differs, so that a screen reader announces a change once.
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -26,7 +26,7 @@ export function show(element, shown) {
   if (element.hidden === shown) element.hidden = !shown;
 }
 
-// Rows by key, in order: a row that stays is the same element, so that focus and selection stay.
+// Updates rows by key, in order. Unchanged rows keep their element, and so focus and selection.
 export function rows(parent, items, key, build) {
   const there = new Map([...parent.children].map((child) => [child.dataset.key, child]));
   const wanted = items.map((item) => {
@@ -45,12 +45,12 @@ export function rows(parent, items, key, build) {
     return fresh;
   });
   there.forEach((child) => child.remove());
-  wanted.forEach((child, place) => {
-    if (parent.children[place] !== child) parent.insertBefore(child, parent.children[place] ?? null);
+  wanted.forEach((child, index) => {
+    if (parent.children[index] !== child) parent.insertBefore(child, parent.children[index] ?? null);
   });
 }
 
-// Pairs of a term and a value, changed in place.
+// Updates a list of pairs of a term and a value.
 export function facts(list, pairs) {
   rows(list, pairs, (pair) => pair[0], ([term, value, note]) =>
     make("div", {}, make("dt", {}, term), make("dd", {}, value, note ? make("small", {}, note) : null)),

@@ -1,9 +1,9 @@
-// Numbers as people read them. Everything takes null for "not known", and says so with a dash.
+// Formats numbers for people. Null means unknown and is shown as a dash.
 const DASH = "–";
 
 export const has = (value) => typeof value === "number" && Number.isFinite(value);
 
-// Rewards and shares of right answers have one scale, 0 to 1; `within` is half of a 95 % interval.
+// Rewards and shares of correct answers lie in 0 to 1; `within` is half of a 95 % interval.
 export const reward = (value) => (has(value) ? value.toFixed(2) : DASH);
 
 export const sure = (value, within) => (has(value) && has(within) ? `${reward(value)} ± ${reward(within)}` : reward(value));
@@ -18,12 +18,12 @@ export const signal = (value) => (!has(value) ? DASH : value < 100 ? value.toFix
 export const latency = (value) => (has(value) ? (value < 10 ? `${value.toFixed(1)} ms` : `${Math.round(value)} ms`) : DASH);
 
 function short(value, step, units) {
-  let place = 0;
-  while (value >= step && place < units.length - 1) {
+  let unit = 0;
+  while (value >= step && unit < units.length - 1) {
     value /= step;
-    place += 1;
+    unit += 1;
   }
-  return `${value < 10 && place ? value.toFixed(1) : Math.round(value)}${units[place]}`;
+  return `${value < 10 && unit ? value.toFixed(1) : Math.round(value)}${units[unit]}`;
 }
 
 export function duration(seconds) {
@@ -40,7 +40,7 @@ export const clock = (unix) =>
     ? new Date(unix * 1000).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" })
     : DASH;
 
-// A time of the day, with the day where it is another one.
+// A time of day, with the date if it is not today.
 export function moment(unix) {
   const date = new Date(unix * 1000);
   if (date.toDateString() === new Date().toDateString()) return clock(unix);

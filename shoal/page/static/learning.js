@@ -13,7 +13,7 @@ export function learning(peer) {
   const early = now.state === "early" || !now.message ? "Too early to say." : "";
   say(at("learning-answer"), now.answer ? `${now.answer}.` : early);
   show(at("learning-answer"), Boolean(now.answer || early));
-  // The trainer's own sentence, where it says more than that nothing is wrong.
+  // The trainer's own message, unless it only reports that nothing is wrong.
   const more = now.message && (now.state !== "ok" || !now.answer);
   say(at("learning-says"), more ? `${now.message}.` : "");
   show(at("learning-says"), Boolean(more));
@@ -42,8 +42,8 @@ function families(history, peer) {
   const right = (share) => (of ? `${Math.round(share * of)} of ${of}` : reward(share));
   const items = names.map((name) => {
     const [first, last] = history.held_out[name] ?? [];
-    const held = has(last) ? `held out ${right(first)} → ${right(last)}` : "no held-out questions";
-    return { name, text: has(known.get(name)) ? `${held} · own ${reward(known.get(name))}` : held };
+    const heldOut = has(last) ? `held out ${right(first)} → ${right(last)}` : "no held-out questions";
+    return { name, text: has(known.get(name)) ? `${heldOut} · own ${reward(known.get(name))}` : heldOut };
   });
   rows(at("families-list"), items, (one) => one.name, ({ name, text }) => make("li", {}, foreign(name, "b"), foreign(text)));
 }

@@ -1,11 +1,11 @@
-// What now? Commands that do something for this peer, to be copied whole.
+// Next steps: commands for this peer, to copy.
 import { at, foreign, make, rows, say } from "./dom.js";
 
 const COPIED_MS = 2_000;
 
 export function now(peer) {
-  const invited = peer.invitation ? [{ message: "send this to a friend, who joins with it", command: `shoal join ${peer.invitation}` }] : [];
-  rows(at("now-list"), [...invited, ...peer.next_steps.slice(invited.length)], (one) => one.command, item); // the line in place of the command that prints it
+  const invited = peer.invitation ? [{ message: "send this to a friend, who joins by running it", command: `shoal join ${peer.invitation}` }] : [];
+  rows(at("now-list"), [...invited, ...peer.next_steps.slice(invited.length)], (one) => one.command, item); // the invitation replaces the command that prints it
 }
 
 function item({ message, command }) {
@@ -20,7 +20,7 @@ async function copy(command, text, button) {
     say(button, "copied");
     say(at("copied"), "Copied.");
   } catch {
-    getSelection().selectAllChildren(text); // where a page may not write, it can be copied by hand
+    getSelection().selectAllChildren(text); // without clipboard access the user copies it
     say(button, "selected");
   }
   setTimeout(() => say(button, "copy"), COPIED_MS);

@@ -1,9 +1,8 @@
-// Several peers side by side, as those of a local swarm; one is looked at, whose blocks stand below.
+// Cards of several peers, as those of a local swarm; the blocks below show the selected one.
 import { at, foreign, make, rows, show } from "./dom.js";
 import { plural, reward, share } from "./format.js";
-import { link } from "./place.js";
 import { WORDS } from "./right.js";
-
+import { link } from "./route.js";
 
 export function overview(peers, chosen) {
   show(at("overview"), peers.length > 1);
@@ -17,9 +16,9 @@ export function overview(peers, chosen) {
 function brief(peer) {
   if (peer.health.state === "down") return "down";
   if (peer.kind !== "node") return peer.health.message.split(". ")[0];
-  const others = peer.publishers.filter((one) => !one.is_local && one.connected).length;
-  const learnt = peer.benefit.last_hour.external_signal_share;
-  return `round ${peer.learning.round} · reward ${reward(peer.learning.reward_local)} · ${plural(others, "peer")}${learnt === null ? "" : ` · ${share(learnt)} learnt from others`}`;
+  const connected = peer.publishers.filter((one) => !one.is_local && one.connected).length;
+  const external = peer.benefit.last_hour.external_signal_share;
+  return `round ${peer.learning.round} · reward ${reward(peer.learning.reward_local)} · ${plural(connected, "peer")}${external === null ? "" : ` · ${share(external)} of the signal from other nodes`}`;
 }
 
 function card(one) {

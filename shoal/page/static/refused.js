@@ -1,4 +1,4 @@
-// What was refused? Counts by reason, and the latest, each in words and with what to do.
+// Refusals: counts by reason, and the latest ones with their remedies.
 import { at, foreign, make, rows, say, show } from "./dom.js";
 import { clock, count } from "./format.js";
 
@@ -10,14 +10,14 @@ export function refused(peer) {
   rows(at("refused-counts"), counts.filter((one) => one.count > 0).slice(0, MAX_COUNTS), (one) => one.reason, counted);
   rows(at("refused-rows"), recent.slice(0, MAX_ROWS).map(numbered), (one) => one.key, row);
   show(at("refused-ring"), recent.length > 0);
-  say(at("refused-none"), peer.health.state === "down" ? "No refusal is on record here." : "Nothing was refused.");
+  say(at("refused-none"), peer.health.state === "down" ? "No refusals are recorded here." : "No refusals.");
   show(at("refused-none"), recent.length === 0 && counts.every((one) => one.count === 0));
 }
 
-// Two refusals may be alike in everything: the place among those tells them apart.
-function numbered(one, place, all) {
+// Two refusals may be identical; their position among those makes the key unique.
+function numbered(one, index, all) {
   const mark = JSON.stringify(one);
-  const before = all.slice(place + 1).filter((other) => JSON.stringify(other) === mark).length;
+  const before = all.slice(index + 1).filter((other) => JSON.stringify(other) === mark).length;
   return { ...one, key: `${mark}${before}` };
 }
 

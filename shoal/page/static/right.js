@@ -1,8 +1,8 @@
-// Am I all right? One sentence, one colour and its word, and what the trainer does at this moment.
+// Is it healthy? A sentence, a coloured state, and the phase of the trainer.
 import { at, foreign, make, rows, say, show } from "./dom.js";
 import { duration, has, moment } from "./format.js";
 
-export const WORDS = { ok: "fine", warn: "look at this", bad: "not well", down: "down" };
+export const WORDS = { ok: "fine", warn: "warning", bad: "error", down: "down" };
 
 export function right(peer) {
   const now = peer.health;
@@ -17,14 +17,14 @@ export function right(peer) {
   rows(at("right-findings"), findings, (one) => one.check + one.message, finding);
 }
 
-// The sentence holds what changes seldom: a screen reader reads it out each time.
+// The sentence has only what rarely changes: a screen reader announces each change.
 function sentence(now) {
   if (now.state !== "down") return `${now.message.replace(/\.$/, "")}.`;
   return has(now.down_since_unix) ? `Down since ${moment(now.down_since_unix)}: no node answers here.` : "No node answers here.";
 }
 
 function phase(now) {
-  const parts = [now.phase ? `The trainer: ${now.phase}` : null, now.last_error ? `the last one ended: ${now.last_error}` : null, has(now.uptime_s) ? `up ${duration(now.uptime_s)}` : null].filter(Boolean);
+  const parts = [now.phase ? `The trainer: ${now.phase}` : null, now.last_error ? `the last trainer ended: ${now.last_error}` : null, has(now.uptime_s) ? `up ${duration(now.uptime_s)}` : null].filter(Boolean);
   show(at("right-phase"), parts.length > 0);
   say(at("phase-text"), parts.join(" · "));
   show(at("phase-bar"), Boolean(now.progress?.total));

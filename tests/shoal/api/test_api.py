@@ -31,14 +31,14 @@ PAGE = Path(__file__).resolve().parents[3] / "docs/python-api.md"
 
 
 def _drawn(swarm: shoal.Swarm, count: int) -> list[shoal.LeasedGroup]:
-    """Draw until there are so many."""
+    """Sample until there are `count`."""
     found: list[shoal.LeasedGroup] = []
 
     def enough() -> bool:
         found.extend(swarm.draw(count - len(found)))
         return len(found) >= count
 
-    wait_for(enough, 60.0, f"{count} groups of others")
+    wait_for(enough, 60.0, f"{count} external groups")
     return found
 
 
@@ -61,7 +61,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[shoal.Swarm
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of a node without a trainer, that runs and knows nobody."""
+    """The folder of a node without a trainer, that runs and has no peers."""
     with RunningNode(tmp_path_factory.mktemp("alone"), parts=INSTANT, tasks=GAMES) as node:
         yield node.data_dir
 
@@ -90,14 +90,14 @@ def test_what_one_publishes_another_draws_verifies_and_acknowledges_once(
     assert {group.source.policy.model_name for group in drawn} == {"a-model"}
     by_text = {group.question.text: group for group in mine}
     for group, earned in zip(drawn, two.verify(drawn), strict=True):
-        asked = by_text[group.question.text]
-        assert group.answers == asked.answers
-        assert earned == rewards[mine.index(asked)]
-    first, *others = drawn
-    two.release(others)
+        own = by_text[group.question.text]
+        assert group.answers == own.answers
+        assert earned == rewards[mine.index(own)]
+    first, *rest = drawn
+    two.release(rest)
     assert two.acknowledge([first])
     again = _drawn(two, 2)
-    assert {group.id for group in again} == {group.id for group in others}
+    assert {group.id for group in again} == {group.id for group in rest}
     assert two.acknowledge(again)
     assert two.draw(3) == []
 
@@ -252,7 +252,9 @@ def test_the_page_s_example_does_what_it_says(
     assert two.publish([shoal.Group(question, ["1", "2"]) for question in two.tasks(2)])
     example = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.S)
     assert example is not None
-    wait_for(lambda: one.status()["groups_received"] >= before + 2, 60.0, "what the other said")
+    wait_for(
+        lambda: one.status()["groups_received"] >= before + 2, 60.0, "the groups of the other node"
+    )
     one._client.close()  # a node has one trainer; it takes the place back when it is used again
     connect = shoal.connect
     monkeypatch.setattr(shoal, "connect", lambda _line: connect(one.data_dir), raising=False)

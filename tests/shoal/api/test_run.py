@@ -104,7 +104,7 @@ def test_node_and_trainer_end_with_the_kernel_however_it_ends(tmp_path: Path) ->
 
 
 def another_program_publishes_and_draws_nothing(folder: Path) -> None:
-    """Where the node has a trainer of its own, which goes on."""
+    """The node has its own trainer, which continues."""
     with shoal.connect(folder) as swarm:
         assert swarm.publish([shoal.Group(swarm.tasks(1)[0], ["1", "2"])])
         with pytest.raises(shoal.SwarmError, match="--role observe"):
@@ -131,7 +131,7 @@ def test_what_cannot_be_started_is_one_line(tmp_path: Path) -> None:
         assert "\n" not in str(refused.value)
 
 
-def test_a_model_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_model_is_reported(tmp_path: Path) -> None:
     """The node looks at the folder before it says hello to anybody."""
     with pytest.raises(shoal.SwarmError, match="no such folder") as refused:
         shoal.start(f"{tmp_path}/none", data_dir=tmp_path / "node", node_flags=QUIET)

@@ -83,7 +83,7 @@ def test_it_is_written_for_its_owner_alone_and_says_what_is_in_it(
 
 
 def test_without_a_folder_it_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("nobody", "n" * 300):
+    for name in ("missing", "n" * 300):
         assert main(["debug", "bugreport", "--data-dir", name]) == EXIT_NO_NODE
         (line,) = capsys.readouterr().err.splitlines()
         assert f"no folder {name}" in line
@@ -139,7 +139,7 @@ def test_no_key_is_in_it_in_any_encoding(
 def test_nothing_is_left_of_an_encoded_key(encoding: str) -> None:
     key = bytes(range(3, 35))
     left = without(ENCODINGS[encoding](key), forms_of(key))
-    around = 10 if "in a" in encoding else 0  # letters that have bits of what stands beside it
+    around = 10 if "in a" in encoding else 0  # letters that contain bits of neighbouring bytes
     assert REMOVED in left
     assert len(left) <= len(REMOVED) + around, left
 
@@ -214,5 +214,5 @@ def test_any_word_of_a_command_line_may_be_no_file(tmp_path: Path) -> None:
     """An invitation is longer than a file's name may be."""
     key = tmp_path / "my.key"
     key.write_text("x" * 40)
-    said = f"shoal join shoal1{'a' * 300} --data-dir=/proc/1/root/x --swarm-key '{key}'"
-    assert list(bugreport._key_files(said)) == [key]
+    output = f"shoal join shoal1{'a' * 300} --data-dir=/proc/1/root/x --swarm-key '{key}'"
+    assert list(bugreport._key_files(output)) == [key]

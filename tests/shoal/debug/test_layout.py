@@ -1,4 +1,4 @@
-"""Tables on terminals of any width: no cell breaks inside, a peer can always be told."""
+"""Tables on terminals of any width: no cell breaks inside, a peer can always be identified."""
 
 from __future__ import annotations
 
@@ -69,15 +69,15 @@ def test_peers_addresses_and_agents_do_not_break(width: int) -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 @pytest.mark.parametrize("view", TABLES)
-def test_every_value_of_an_answer_is_said_with_its_unit(view: str, width: int) -> None:
+def test_every_value_is_printed_with_its_unit(view: str, width: int) -> None:
     text = " ".join(" ".join(printed(VIEWS[view].show, TABLES[view], width)).split())
-    said = {
+    output = {
         "peers": ("yes", "1.2 ms", "1 h 1 min", "1.0 GiB", "3 too_old", "-12.50"),
         "scores": ("-60.00 signed_heavy", "9 min 59 s", "3 rate"),
         "buffer": ("1.00",),
         "ledger": ("tiny", "2.00", "families: none"),
     }[view]
-    for words in said:
+    for words in output:
         assert words in text, (words, text)
     assert PEER[-10:] in text
 

@@ -21,15 +21,15 @@ ROUNDS = 833
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
-    """A node that learnt from another 833 times, and is gone without a word; and its last time."""
+    """A killed node that trained on 833 external groups, and the time of its last training."""
     folder = tmp_path_factory.mktemp("stopped") / "node"
     with RunningNode(folder, parts=INSTANT) as node:
 
         async def learn() -> int:
             for number in range(1, ROUNDS + 1):
-                learnt = [outcome(FRIEND, 1.0), outcome("", 3.0)]
+                outcomes = [outcome(FRIEND, 1.0), outcome("", 3.0)]
                 at_ms = wall_ms()
-                node.node.learning.take(number, learnt, now_ms=at_ms)
+                node.node.learning.take(number, outcomes, now_ms=at_ms)
             return at_ms
 
         at_ms = node.call(learn)
@@ -66,12 +66,12 @@ def test_its_ledger_is_shown_with_the_time(
     stopped: tuple[Path, int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, at_ms = stopped
-    asked = ["debug", "ledger", "--last", "--data-dir", str(folder)]
-    assert main(asked) == 0
+    command = ["debug", "ledger", "--last", "--data-dir", str(folder)]
+    assert main(command) == 0
     text = capsys.readouterr().out
     assert text.startswith(f"as it was when the node trained last, {local_time(at_ms)}")
     assert text.count(str(ROUNDS)) >= 3
-    assert main([*asked, "--json"]) == 0
+    assert main([*command, "--json"]) == 0
     view = json.loads(capsys.readouterr().out)
     check("debug ledger", view)
     assert (view["at_ms"], view["round"]) == (at_ms, ROUNDS)

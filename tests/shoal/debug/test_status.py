@@ -11,18 +11,18 @@ from shoal_ipc.answers.node import Status, TrainerView
 from tests.shoal.debug.test_layout import printed
 
 
-def said_of(trainer: TrainerView) -> str:
+def output_of(trainer: TrainerView) -> str:
     return "\n".join(printed(VIEWS["status"].show, Status(trainer=trainer), 100))
 
 
 @pytest.mark.parametrize(
-    ("state", "code", "told"),
+    ("state", "code", "is_shown"),
     [("waiting", 1, True), ("broken", -9, True), ("finished", -15, False), ("running", 0, False)],
 )
-def test_how_a_trainer_ended_is_told_where_it_failed(state: str, code: int, told: bool) -> None:
+def test_the_exit_of_a_failed_trainer_is_printed(state: str, code: int, is_shown: bool) -> None:
     """One that has played its rounds is ended by its node: that is no failure."""
     ended = TrainerView(state=state, last_exit=code, last_error="no room", next_start_s=2.0)
-    said = said_of(ended)
-    assert (f"exit {code}: no room; next start in 2.0 s" in said) == told
-    assert ("last end" in said) == told
-    assert "last end" not in said_of(replace(ended, last_exit=None))
+    output = output_of(ended)
+    assert (f"exit {code}: no room; next start in 2.0 s" in output) == is_shown
+    assert ("last end" in output) == is_shown
+    assert "last end" not in output_of(replace(ended, last_exit=None))

@@ -85,7 +85,7 @@ def test_own_rollouts_alone_and_without_rewards(node_dir: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("flags", "code", "said"),
+    ("flags", "code", "message"),
     [
         (["--data-dir", "nowhere"], 3, "no archive of rollouts in nowhere"),
         (["--hub", "noslash"], 2, "is not OWNER/NAME"),
@@ -97,12 +97,12 @@ def test_what_cannot_be_done_is_one_line(
     capsys: pytest.CaptureFixture[str],
     flags: list[str],
     code: int,
-    said: str,
+    message: str,
 ) -> None:
     start = ["--data-dir", str(node_dir), "--out", str(tmp_path / "out")]
     assert main(["export", "data", *start, *flags]) == code
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert error.count("\n") == 1
 
 

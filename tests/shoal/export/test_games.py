@@ -67,8 +67,8 @@ def test_a_game_is_a_conversation_with_roles(
         {"role": "assistant", "content": "no"},
         {"role": "user", "content": "That is no number."},
     ]
-    said = [turn["content"] for turn in first if turn["role"] == "assistant"]
-    assert join_messages(said) == games["completions"][0]
+    messages = [turn["content"] for turn in first if turn["role"] == "assistant"]
+    assert join_messages(messages) == games["completions"][0]
     assert "`assistant` is the policy" in (tmp_path / "out" / "README.md").read_text()
 
     import datasets

@@ -61,9 +61,9 @@ class PageProcess:
         """The address as people open it, with the token."""
 
     def _url(self) -> str | None:
-        said = self._log.read_text()
-        assert self.process.poll() is None, said
-        return said.split()[-1] if said.endswith("\n") else None
+        output = self._log.read_text()
+        assert self.process.poll() is None, output
+        return output.split()[-1] if output.endswith("\n") else None
 
     def at(self, path: str) -> str:
         """Return the address of something else that the page answers, without the token."""

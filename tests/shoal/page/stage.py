@@ -74,10 +74,12 @@ class Stage:
             viewport={"width": width, "height": 768}, color_scheme=scheme, reduced_motion="reduce"
         )
         page = context.new_page()
-        page.said = []  # what the browser complained of
-        page.on("console", lambda one: page.said.append(one.text) if one.type == "error" else None)
-        page.on("pageerror", lambda error: page.said.append(str(error)))
-        page.on("dialog", lambda one: (page.said.append(one.message), one.dismiss()))
+        page.errors = []  # errors that the browser reported
+        page.on(
+            "console", lambda one: page.errors.append(one.text) if one.type == "error" else None
+        )
+        page.on("pageerror", lambda error: page.errors.append(str(error)))
+        page.on("dialog", lambda one: (page.errors.append(one.message), one.dismiss()))
         page.goto(self.process.url + place)
         page.wait_for_selector(ANSWERED)
         return page
@@ -154,7 +156,7 @@ def connected_at(node: RunningNode, peer_id: str) -> float:
 
 @contextmanager
 def open_stage(root: Path) -> Iterator[Stage]:
-    """Start all three; the node has said nothing yet but what a stranger told it."""
+    """Start all three; the node has published nothing, and has rollouts of another peer."""
     folder = root / "node"
     folder.mkdir()
     (folder / "metrics.jsonl").write_text(metrics_lines())

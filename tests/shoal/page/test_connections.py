@@ -1,4 +1,4 @@
-"""Connections of strangers: bounded, each for itself; real sockets, no node."""
+"""Connections of unknown clients: limited and independent; real sockets, no node."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def served(patch: pytest.MonkeyPatch) -> Iterator[int]:
         yield made.server_port
 
 
-async def said(port: int, data: bytes) -> bytes:
+async def exchange(port: int, data: bytes) -> bytes:
     """Return all that is answered until the other end closes."""
     found = b""
     async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
@@ -67,7 +67,7 @@ async def said(port: int, data: bytes) -> bytes:
 
 
 async def until_answered(port: int) -> None:
-    while HERE not in await said(port, REQUEST):  # noqa: ASYNC110 - the other end's to say
+    while HERE not in await exchange(port, REQUEST):  # noqa: ASYNC110 - decided by the other end
         await trio.sleep(0.01)
 
 
@@ -75,13 +75,13 @@ async def opened(port: int, data: bytes, source: str | None = None) -> trio.Sock
     """Open a connection, send something and wait for the answer, if one is due."""
     stream = await trio.open_tcp_stream("127.0.0.1", port, local_address=source)
     if data.endswith(b"\r\n\r\n"):
-        await asked(stream, data)
+        await request(stream, data)
     else:
         await stream.send_all(data)
     return stream
 
 
-async def asked(stream: trio.SocketStream, data: bytes) -> bytes:
+async def request(stream: trio.SocketStream, data: bytes) -> bytes:
     """Send a request; return the whole answer, or what came before the other end closed."""
     await stream.send_all(data)
     found = b""
@@ -107,57 +107,57 @@ async def is_open(stream: trio.SocketStream) -> bool:
     return True
 
 
-async def test_one_address_takes_so_many_and_a_closed_one_makes_room_at_once(
+async def test_one_address_has_a_limit_and_a_closed_connection_frees_a_slot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(server, "MAX_OF_ONE", 3)
+    monkeypatch.setattr(server, "MAX_PER_ADDRESS", 3)
     with served(monkeypatch) as port:
-        held = [await opened(port, STAYING) for _ in range(3)]
-        assert await said(port, REQUEST) == b""
-        await held.pop().aclose()
+        streams = [await opened(port, STAYING) for _ in range(3)]
+        assert await exchange(port, REQUEST) == b""
+        await streams.pop().aclose()
         await until_answered(port)
-        for stream in held:
+        for stream in streams:
             await stream.aclose()
 
 
-async def test_all_together_take_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_connections_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
     with served(monkeypatch) as port:
-        held = [await opened(port, STAYING, source) for source in SOURCES]
-        held += [await opened(port, STAYING) for _ in range(2 - len(held))]
-        assert await said(port, REQUEST) == b""
-        await held.pop().aclose()
+        streams = [await opened(port, STAYING, source) for source in SOURCES]
+        streams += [await opened(port, STAYING) for _ in range(2 - len(streams))]
+        assert await exchange(port, REQUEST) == b""
+        await streams.pop().aclose()
         await until_answered(port)
-        await held.pop().aclose()
+        await streams.pop().aclose()
 
 
 @pytest.mark.parametrize("data", [b"", HALF, REFUSED], ids=["silent", "half", "refused"])
-async def test_who_was_not_let_in_keeps_nobody_out(
+async def test_unauthorized_connections_make_room(
     data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More than one process may hold, beside a browser that is there and one that comes."""
+    """More connections than one process may hold, with one browser connected and one to come."""
     with served(monkeypatch) as port:
         browser = await opened(port, STAYING)
-        held = [await opened(port, data) for _ in range(server.MAX_OF_ONE + 24)]
-        assert HERE in await said(port, REQUEST)
-        assert HERE in await asked(browser, STAYING)
-        assert sum([await is_open(stream) for stream in held]) < server.MAX_OF_ONE
-        assert await is_open(held[-1])
-        for stream in [*held, browser]:
+        streams = [await opened(port, data) for _ in range(server.MAX_PER_ADDRESS + 24)]
+        assert HERE in await exchange(port, REQUEST)
+        assert HERE in await request(browser, STAYING)
+        assert sum([await is_open(stream) for stream in streams]) < server.MAX_PER_ADDRESS
+        assert await is_open(streams[-1])
+        for stream in [*streams, browser]:
             await stream.aclose()
 
 
 @pytest.mark.parametrize(
     "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 20))]
 )
-async def test_whoever_comes_and_goes_a_browser_gets_in(
+async def test_a_browser_always_gets_a_connection(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Strangers of two addresses open, stay, ask and leave in any order, between the browser's."""
+    """Clients of two addresses connect, wait, send and disconnect in any order."""
     dice = random.Random(seed)
-    monkeypatch.setattr(server, "MAX_OF_ONE", 4)
+    monkeypatch.setattr(server, "MAX_PER_ADDRESS", 4)
     monkeypatch.setattr(server, "MAX_CONNECTIONS", 6)
-    strangers = list[trio.SocketStream]()
+    clients = list[trio.SocketStream]()
     browsers = list[trio.SocketStream]()
     with served(monkeypatch) as port:
         async with trio.open_nursery() as nursery:
@@ -165,25 +165,27 @@ async def test_whoever_comes_and_goes_a_browser_gets_in(
                 act = dice.randrange(6)
                 if act <= 2:
                     data = dice.choice([b"", HALF[: dice.randrange(len(HALF))], HALF, REFUSED])
-                    strangers.append(await opened(port, data, dice.choice(SOURCES)))
-                elif act == 3 and strangers:
-                    await strangers.pop(dice.randrange(len(strangers))).aclose()
+                    clients.append(await opened(port, data, dice.choice(SOURCES)))
+                elif act == 3 and clients:
+                    await clients.pop(dice.randrange(len(clients))).aclose()
                 elif act == 4 and len(browsers) < 3:
                     browsers.append(await opened(port, STAYING))
                 elif act == 5 and browsers:
                     await browsers.pop(dice.randrange(len(browsers))).aclose()
-                if dice.random() < 0.3:  # one more beside a burst of strangers
+                if dice.random() < 0.3:  # one more during a burst of connections
                     nursery.start_soon(opened, port, HALF, dice.choice(SOURCES))
                 await until_answered(port)
                 for one in browsers:
-                    assert HERE in await asked(one, STAYING), "a browser is displaced"
-                assert sum([await is_open(one) for one in [*strangers, *browsers]]) <= 6
-        for one in [*strangers, *browsers]:
+                    assert HERE in await request(one, STAYING), "a browser is displaced"
+                assert sum([await is_open(one) for one in [*clients, *browsers]]) <= 6
+        for one in [*clients, *browsers]:
             await one.aclose()
 
 
-async def test_who_takes_nothing_of_its_answer_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "MAX_OF_ONE", 1)
+async def test_a_client_that_does_not_read_its_answer_is_disconnected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "MAX_PER_ADDRESS", 1)
     monkeypatch.setattr(server, "REPLY_S", 0.2)
     monkeypatch.setattr(server, "_STUCK_MS", 600_000)  # not the kernel ends it
     with served(monkeypatch) as port:
@@ -202,7 +204,7 @@ async def test_what_no_browser_sends_ends_its_connection(
     data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with served(monkeypatch) as port:
-        assert HERE not in await said(port, data)
+        assert HERE not in await exchange(port, data)
         await until_answered(port)
 
 
@@ -211,7 +213,7 @@ async def test_a_body_is_not_taken_for_the_next_request(monkeypatch: pytest.Monk
     with served(monkeypatch) as port:
         head = STAYING.replace(b"\r\n\r\n", b"\r\nContent-Length: %d\r\n\r\n" % len(STAYING))
         for data in (head + STAYING, head.replace(b"GET", b"POST") + STAYING):
-            assert (await said(port, data)).count(b"HTTP/1.1 ") == 1
+            assert (await exchange(port, data)).count(b"HTTP/1.1 ") == 1
 
 
 async def test_every_answer_says_what_may_be_done_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +226,7 @@ async def test_every_answer_says_what_may_be_done_with_it(monkeypatch: pytest.Mo
             (REQUEST.replace(b"GET /", b"GET /nowhere"), 404),
             (REFUSED.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), 403),
         ):
-            head, _, body = (await said(port, data)).partition(b"\r\n\r\n")
+            head, _, body = (await exchange(port, data)).partition(b"\r\n\r\n")
             assert int(head.split()[1]) == code
             for name, value in HEADERS.items():
                 assert f"{name}: {value}".encode() in head
@@ -238,7 +240,7 @@ async def test_requests_at_once_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
         async with await trio.open_tcp_stream("127.0.0.1", port) as stuck:
             await stuck.send_all(HUGE)
             await stuck.receive_some(1)
-            assert b" 503 " in await said(port, REQUEST)
+            assert b" 503 " in await exchange(port, REQUEST)
         await until_answered(port)
 
 
@@ -246,7 +248,7 @@ async def test_what_breaks_a_connection_breaks_no_other(monkeypatch: pytest.Monk
     with served(monkeypatch) as port:
         with monkeypatch.context() as patched:
             patched.setattr(Pages, "answer", lambda *_: 1 / 0)
-            assert await said(port, REQUEST) == b""
+            assert await exchange(port, REQUEST) == b""
         await until_answered(port)
 
 

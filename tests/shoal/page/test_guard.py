@@ -1,4 +1,4 @@
-"""Who may ask the page: methods, names, websites, tokens."""
+"""Which requests the page answers: methods, names, websites, tokens."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ RULES = Rules(host="127.0.0.1", token=TOKEN)
 COOKIE = f"shoal_page={TOKEN}"
 
 
-def asked(method: str = "GET", path: str = "/", query: str = "", **headers: str) -> PageRequest:
-    """Return a request of the browser that was let in, unless `cookie` says otherwise."""
+def request(method: str = "GET", path: str = "/", query: str = "", **headers: str) -> PageRequest:
+    """Return a request of an authorized browser, unless `cookie` says otherwise."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     whole = {"host": OWN, "cookie": COOKIE, **named}
     return PageRequest(method=method, path=path, query=query, headers=whole)
@@ -31,16 +31,16 @@ def status(one: PageRequest) -> int | None:
 
 
 def test_only_reading_is_answered() -> None:
-    assert status(asked("GET")) is status(asked("HEAD")) is None
+    assert status(request("GET")) is status(request("HEAD")) is None
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "get", ""):
-        assert status(asked(method)) == 405
+        assert status(request(method)) == 405
 
 
 @pytest.mark.parametrize(
     "host", [OWN, "localhost:1", "LOCALHOST", "[::1]:7462", "127.0.0.1", "10.0.0.1:7462"]
 )
 def test_it_goes_by_this_machines_names(host: str) -> None:
-    assert status(asked(host=host)) is None
+    assert status(request(host=host)) is None
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,12 @@ def test_it_goes_by_this_machines_names(host: str) -> None:
 )
 def test_no_foreign_name_is_answered(host: str) -> None:
     """A name that its owner lets resolve to this machine is another site's "same origin"."""
-    assert status(asked(host=host)) == 421
+    assert status(request(host=host)) == 421
 
 
 @given(st.text(max_size=40))
 def test_of_all_names_only_its_own_are_answered(host: str) -> None:
-    if status(asked(host=host)) is None:
+    if status(request(host=host)) is None:
         name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
         assert name.lower() == "localhost" or ipaddress.ip_address(name.strip("[]")), host
 
@@ -83,7 +83,7 @@ def test_it_goes_by_the_name_that_its_owner_gave(
     name: str, host: str, origin: str | None, answered: bool
 ) -> None:
     rules = replace(RULES, name=parse_web_name(name))
-    one = asked(host=host, **({} if origin is None else {"origin": origin}))
+    one = request(host=host, **({} if origin is None else {"origin": origin}))
     assert (refusal(one, rules) is None) == answered
     without = PageRequest(method="GET", path="/", query="", headers={"host": host})
     refused = refusal(without, rules)
@@ -98,23 +98,23 @@ def test_what_is_no_name_is_one_line(text: str) -> None:
         parse_web_name(text)
 
 
-def test_no_website_asks_for_its_reader() -> None:
+def test_requests_of_other_websites_are_refused() -> None:
     for site in ("cross-site", "same-site", "nonsense"):
-        assert status(asked(path="/api/state", sec_fetch_site=site)) == 403
+        assert status(request(path="/api/state", sec_fetch_site=site)) == 403
         navigating = {"sec_fetch_site": site, "sec_fetch_mode": "navigate"}
-        assert status(asked(path="/api/state", **navigating)) == 403
-        assert status(asked(path="/", **navigating)) is None  # a link to the page
+        assert status(request(path="/api/state", **navigating)) == 403
+        assert status(request(path="/", **navigating)) is None  # a link to the page
     for origin in ("http://evil.example", "null", "https://127.0.0.1:7462", "http://127.0.0.1:1"):
-        assert status(asked(origin=origin)) == 403
-    assert status(asked(origin=f"http://{OWN}", sec_fetch_site="same-origin")) is None
+        assert status(request(origin=origin)) == 403
+    assert status(request(origin=f"http://{OWN}", sec_fetch_site="same-origin")) is None
 
 
 @given(st.sampled_from(["/", "/api/state", "/api/history", "/static/main.js", "/metrics", "/x"]))
-def test_who_asks_shows_the_token(path: str) -> None:
+def test_a_request_needs_the_token(path: str) -> None:
     """On whatever machine the page is served: each has other users, and all reach its loopback."""
 
     def with_(query: str = "", **headers: str) -> int | None:
-        return status(asked(path=path, query=query, **{"cookie": "", **headers}))
+        return status(request(path=path, query=query, **{"cookie": "", **headers}))
 
     for own in (OWN, "localhost:7462", "192.0.2.7:7462"):
         assert with_(host=own) == 403
@@ -132,13 +132,13 @@ def test_who_asks_shows_the_token(path: str) -> None:
 
 @given(st.text(max_size=60), st.text(max_size=60), st.text(max_size=60))
 def test_nothing_but_the_token_is_one(query: str, cookie: str, authorization: str) -> None:
-    assert status(asked(query=query, cookie=cookie, authorization=authorization)) == 403
+    assert status(request(query=query, cookie=cookie, authorization=authorization)) == 403
 
 
 def test_who_is_refused_learns_where_the_token_is() -> None:
-    no = refusal(asked(cookie=""), RULES)
-    assert no is not None and no.status == 403
-    says = no.body.decode()
+    refused = refusal(request(cookie=""), RULES)
+    assert refused is not None and refused.status == 403
+    says = refused.body.decode()
     assert "printed" in says and "page.json" in says and TOKEN not in says
 
 
@@ -149,9 +149,9 @@ def test_the_headers_let_nothing_but_the_page_itself_run() -> None:
 
 
 def test_the_token_becomes_a_cookie_that_no_script_reads() -> None:
-    no = refusal(asked(query=f"token={TOKEN}", cookie=""), RULES)
-    assert no is not None and no.status == 303
-    assert no.headers == {
+    refused = refusal(request(query=f"token={TOKEN}", cookie=""), RULES)
+    assert refused is not None and refused.status == 303
+    assert refused.headers == {
         "Location": "/",
         "Set-Cookie": f"shoal_page={TOKEN}; HttpOnly; SameSite=Strict; Path=/",
     }

@@ -20,7 +20,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.mark.parametrize("width", [1366, 360])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_stands_in_anybodys_way(stage: Stage, width: int, scheme: str) -> None:
+def test_the_page_is_accessible(stage: Stage, width: int, scheme: str) -> None:
     """Names, roles, contrast, order: by axe-core, with one group open."""
     page = stage.open(width, scheme, place=f"#/node/group/{stage.group}")
     page.wait_for_selector("#chart canvas")

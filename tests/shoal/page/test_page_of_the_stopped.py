@@ -1,4 +1,4 @@
-"""The page of a folder whose node has ended, in Chromium: what was so, and when."""
+"""The page of a folder whose node has ended, in Chromium: its last state, with the time."""
 
 from __future__ import annotations
 
@@ -38,9 +38,14 @@ def test_what_was_so_when_it_stopped(tmp_path: Path) -> None:
         f"until {local_time(at_ms)}, 50% of the training signal came from other nodes",
         "groups with signal 833",
         FRIEND[-10:],
-        "What it costs in 8.0 KB/s out 2.0 KB/s measured over 1 min 0 s",
-        "The list ends with the node",
+        "Cost in 8.0 KB/s out 2.0 KB/s measured over 1 min 0 s",
+        "Rollouts are shown while the node runs",
     ):
         assert words in text, (words, text)
-    for false in ("nothing yet", "Nobody else has answered", "nothing of others", "0 groups"):
+    for false in (
+        "nothing yet",
+        "No rollouts from other nodes",
+        "No group of another node",
+        "0 groups",
+    ):
         assert false not in text, (false, text)

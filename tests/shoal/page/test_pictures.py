@@ -1,6 +1,6 @@
 """The pictures of the documentation: a swarm that learns, looked at when it has something to show.
 
-`make pictures` writes them into docs/pictures; else they are made, measured and thrown away.
+`make pictures` writes them into docs/pictures; otherwise they are made, measured and thrown away.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pytest
 from PIL import Image
 from rich._export_format import CONSOLE_SVG_FORMAT
 
-from shoal.view.asking import FolderFollower
 from shoal.view.build import build
+from shoal.view.folder_follower import FolderFollower
 from shoal.watch.frame import frame
 from shoal_base.terminal import Terminal
 from tests.shoal.page.browser import open_browser, page_of
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROUNDS = 60
 TRAINED = 40
-"""Groups of each of the others trained on before the first picture."""
+"""Groups of each other node trained on before the first picture."""
 PATIENCE_S = 600.0
 MAX_BYTES = 150_000
 COLUMNS, LINES = 100, 30
@@ -50,11 +50,11 @@ def node(tmp_path: Path) -> Iterator[ShoalProcess]:
         nodes = [stage.process("node", f"node-{number}", *flags).launch() for number in (1, 2, 3)]
         for one in nodes:
             one.wait_ready()
-        wait_for(lambda: _has_learnt(nodes[0]) or None, PATIENCE_S, "what both others taught")
+        wait_for(lambda: _has_trained(nodes[0]) or None, PATIENCE_S, "groups of both other nodes")
         yield nodes[0]
 
 
-def _has_learnt(node: ShoalProcess) -> bool:
+def _has_trained(node: ShoalProcess) -> bool:
     status, ledger = node.view(), node.view("ledger")
     if status is None or ledger is None or status["round"] < ROUNDS:
         return False
@@ -67,8 +67,8 @@ def _has_learnt(node: ShoalProcess) -> bool:
 def test_pictures_of_a_swarm_that_learns(node: ShoalProcess, folder: Path, tmp_path: Path) -> None:
     with open_browser() as browser, page_of(node.data_dir, log=tmp_path / "page.txt") as process:
         for name, width, scheme, last in (
-            ("page", 1366, "light", "whom"),
-            ("page-dark", 1366, "dark", "whom"),
+            ("page", 1366, "light", "publishers"),
+            ("page-dark", 1366, "dark", "publishers"),
             ("page-360", 360, "light", "worth"),
         ):
             context = browser.new_context(
@@ -88,8 +88,8 @@ def test_pictures_of_a_swarm_that_learns(node: ShoalProcess, folder: Path, tmp_p
 
 
 def _no_dash(page: Any) -> Callable[[], bool | None]:
-    """Whether all that can be a number is one, for who learns with others."""
-    figures = page.locator("#learning-figures dd, #worth dd, #whom-rows tr.me td")
+    """Whether all that can be a number is one, for a node that trains with other nodes."""
+    figures = page.locator("#learning-figures dd, #worth dd, #publishers-rows tr.me td")
     return lambda: not any("–" in text for text in figures.all_inner_texts()) or None
 
 
@@ -104,10 +104,10 @@ def _take(page: Any, path: Path, last: str) -> None:
 
 def _watched(data_dir: Path) -> str:
     """Return `shoal watch` as a picture that loads nothing from anywhere."""
-    asking = FolderFollower(data_dir)
-    while (answers := asking.now()).doctor is None:
+    follower = FolderFollower(data_dir)
+    while (answers := follower.now()).doctor is None:
         time.sleep(0.1)
-    asking.close()
+    follower.close()
     shown = build(answers, data_dir=".shoal/node", at_unix=time.time())
     console = Terminal(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     console.print(frame(shown, width=COLUMNS, height=LINES))

@@ -1,4 +1,4 @@
-"""A local swarm beside other nodes of the machine: nobody joins it, and it hears nobody."""
+"""A local swarm next to other nodes of the machine: no other node joins it or reaches it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def swarm_of(folder: Path, *, mdns: bool = False) -> Settings:
     return Settings(data_dir=folder, mdns=mdns, nodes=2, role="observe", log_level="error")
 
 
-def test_every_process_has_the_key_and_looks_for_nobody(tmp_path: Path) -> None:
+def test_every_process_has_the_key_and_no_discovery(tmp_path: Path) -> None:
     own = swarm_of(tmp_path / "s")
     key = key_of_swarm(own)
-    assert key_of_swarm(own) == key, "the same when it goes on"
+    assert key_of_swarm(own) == key, "the same after a restart"
     load_swarm_key(Path(key))
     assert key != key_of_swarm(swarm_of(tmp_path / "other"))
     boot, node = bootstrap_settings(own, key), node_settings(own, key, 1, "/ip4/…/p2p/ID")
@@ -37,7 +37,7 @@ def test_every_process_has_the_key_and_looks_for_nobody(tmp_path: Path) -> None:
     assert {"--no-mdns", f"--swarm-key={key}"} <= set(to_flags(node, "node"))
 
 
-def test_asked_for_it_is_as_open_as_any_bootstrap(tmp_path: Path) -> None:
+def test_on_request_it_is_as_open_as_any_bootstrap(tmp_path: Path) -> None:
     own = swarm_of(tmp_path / "s", mdns=True)
     key = key_of_swarm(own)
     flags = to_flags(bootstrap_settings(own, key), "bootstrap")
@@ -51,7 +51,7 @@ def other_side(live: Any) -> set[Any]:
 
 @needs_multicast
 @pytest.mark.parametrize("mdns", [False, True], ids=["isolated", "open"])
-async def test_a_swarm_beside_another_node(
+async def test_a_swarm_next_to_another_node(
     mdns: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = Mdns.__init__
@@ -68,10 +68,10 @@ async def test_a_swarm_beside_another_node(
         (own.data_dir / "node-1").mkdir()
         node = await start(run_peer(Node, node_settings(own, key, 1, address_of(boot))))
         # One stranger in the folder of the swarm, one anywhere on the machine.
-        beside = await start(open_peer(Node, own.data_dir / "stranger", mdns=True))
+        neighbour = await start(open_peer(Node, own.data_dir / "stranger", mdns=True))
         away = await start(open_peer(Node, tmp_path / "away" / "stranger", mdns=True))
-        strangers = {beside.member.peer_id, away.member.peer_id}
-        await until(lambda: away.member.peer_id in other_side(beside), patience_s=40)
+        strangers = {neighbour.member.peer_id, away.member.peer_id}
+        await until(lambda: away.member.peer_id in other_side(neighbour), patience_s=40)
         await until(lambda: node.member.peer_id in other_side(boot))
         if mdns:
             await until(lambda: strangers & other_side(boot), patience_s=40)

@@ -48,7 +48,7 @@ class Verbatim:
 
 
 def encoded(question: str, prompt_format: PromptFormat, *, tagged: bool) -> str:
-    """What the trainer's model is asked, as text; a chat as JSON."""
+    """The prompt of the trainer's model, as text; a chat as JSON."""
     policy = replace(tiny_models.policy(), tokenizer=Verbatim(), prompt_format=prompt_format)
     return "".join(map(chr, encode_prompt(policy, question, tagged=tagged)))
 
@@ -92,7 +92,7 @@ def test_a_generator_is_shown_with_its_default(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("spec", ALL_FAMILIES, ids=lambda spec: spec.name)
-def test_a_family_is_shown_as_the_trainers_models_are_asked_it(
+def test_a_family_is_shown_with_the_prompt_of_the_trainer(
     spec: FamilySpec,
     worker: SyncTaskWorker,
     monkeypatch: pytest.MonkeyPatch,
@@ -119,7 +119,7 @@ def test_a_family_is_shown_as_the_trainers_models_are_asked_it(
     assert (TAGGED_INSTRUCTION in text) == tagged
 
 
-def test_a_family_that_copying_solves_is_told_with_the_copy(
+def test_a_family_that_copying_solves_is_reported_with_the_copy(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["tasks", "propositional_logic_small"]) == 0
@@ -129,7 +129,7 @@ def test_a_family_that_copying_solves_is_told_with_the_copy(
     assert (floor["answer"], floor["echo"], floor["reward"]) == ("the premises, joined", True, 1.0)
 
 
-def test_a_familys_floor_is_told_and_whether_it_is_evaluated_on(
+def test_a_familys_floor_is_shown_and_whether_it_is_evaluated_on(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["tasks", "base_conversion_small"]) == 0
@@ -144,7 +144,7 @@ def test_a_familys_floor_is_told_and_whether_it_is_evaluated_on(
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         (["gcd_eazy"], "did you mean 'gcd_easy'"),
         (["%"], "`shoal tasks` lists them"),
@@ -153,13 +153,13 @@ def test_a_familys_floor_is_told_and_whether_it_is_evaluated_on(
     ],
 )
 def test_an_unknown_family_is_one_line_and_exit_code_2(
-    argv: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["tasks", *argv]) == 2
     shown = capsys.readouterr()
     assert not shown.out
     assert shown.err.startswith("shoal tasks: ")
-    assert said in shown.err
+    assert message in shown.err
     assert len(shown.err.splitlines()) == 1
 
 

@@ -51,8 +51,8 @@ REWARDS = """\
 """
 LOAD = """\
         for n in range(20):
-            asked = f"{n} + {n}?"
-            prompt = [{"role": "user", "content": asked}] if n % 2 else asked
+            text = f"{n} + {n}?"
+            prompt = [{"role": "user", "content": text}] if n % 2 else text
             data = SumsData(prompt=prompt, system_prompt=SYSTEM, answer=str(n + n))
             yield SumsTask(data, self.config.task)
 """
@@ -122,13 +122,13 @@ def test_a_scaffold_earns_what_verifiers_gives(
     by_question = {task.data.prompt_text: task for task in tasks}
     places = [coordinates(spec, seed) for seed in range(10)]
     with SyncTaskWorker([spec]) as worker:
-        asked = [
+        cases = [
             (place, by_question[question], text.format(by_question[question].data.answer))
             for place, question in zip(places, worker.questions(places), strict=True)
             for text in COMPLETIONS
         ]
-        results = worker.score([score_of(place, text) for place, _, text in asked])
-    own = [own_score(task, text) for _, task, text in asked]
+        results = worker.score([score_of(place, text) for place, _, text in cases])
+    own = [own_score(task, text) for _, task, text in cases]
     assert not any(result.error for result in results)
     assert [2.5 * result.reward - 0.5 for result in results] == pytest.approx(own)
     assert len(set(own)) > 4
@@ -196,7 +196,7 @@ REFUSED = [
     ),
     (
         {"body": REWARD.format(more=", answer", code="return 1.0")},
-        "takes 'answer', which verifiers does not give",
+        "takes 'answer', which verifiers does not pass",
     ),
     (
         {"body": REWARD.format(more="", code="return 1.0").replace("async def", "def")},
@@ -211,7 +211,7 @@ REFUSED = [
         {"body": GOOD + "\n    async def setup(self, trace, runtime):\n        ..."},
         "setup of own_sums.Sums needs a runtime",
     ),
-    ({"body": GOOD, "top": "INFINITE = True"}, "without end"),
+    ({"body": GOOD, "top": "INFINITE = True"}, "endless"),
     ({"body": GOOD, "data": "prompt=None"}, "has no prompt"),
     (
         {
@@ -223,7 +223,7 @@ REFUSED = [
     ({"body": GOOD, "data": "prompt='?', image='python:3'"}, "works in a container"),
     (
         {"body": GOOD, "before": "class Own(vf.SingleAgentEnv): ...\n__all__ = ['Own', 'Sums']"},
-        "the SingleAgentEnv Own of its own",
+        "its own SingleAgentEnv Own",
     ),
     ({"body": GOOD, "before": "WORDS = open('words.txt').read()"}, "words.txt"),
     ({"body": GOOD, "before": "import no_such_library"}, "No module named 'no_such_library'"),

@@ -49,7 +49,7 @@ def test_a_task_that_is_not_sound(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"good": "text"}, "good has the wrong type"),
         ({"good": [1]}, "good must be a list of texts"),
@@ -57,9 +57,9 @@ def test_a_task_that_is_not_sound(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_what_cannot_be_read_is_usage(
-    fields: dict[str, object], said: str, capsys: pytest.CaptureFixture[str]
+    fields: dict[str, object], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rewarded("[0]", **fields)
     assert main(["tasks", "lint", "mine.toml"]) == 2
     error = capsys.readouterr().err
-    assert said in error and error.count("\n") == 1
+    assert message in error and error.count("\n") == 1

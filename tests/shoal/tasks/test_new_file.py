@@ -75,7 +75,7 @@ def test_without_the_verifier_of_numbers_it_says_what_text_would_cost(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "output"),
     [
         (
             '{"a": "x", "b": "y"}',
@@ -90,13 +90,13 @@ def test_without_the_verifier_of_numbers_it_says_what_text_would_cost(
         ("{", "line 1: not JSON"),
     ],
 )
-def test_what_is_not_found_by_looking_is_asked_for_in_one_line(
-    content: str, said: str, capsys: pytest.CaptureFixture[str]
+def test_missing_columns_are_requested_in_one_line(
+    content: str, output: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("data.jsonl").write_text(content)
     assert main(["tasks", "new", "data.jsonl"]) == 2
     error = capsys.readouterr().err
-    assert said in error and error.count("\n") == 1
+    assert output in error and error.count("\n") == 1
     assert not Path("data.toml").exists()
 
 
@@ -145,7 +145,7 @@ def test_what_is_not_used_is_named_and_may_be_shown(capsys: pytest.CaptureFixtur
     assert "user: h0 0?" in shown and "not shown" not in shown
 
 
-def test_a_terminal_is_asked(
+def test_a_terminal_is_prompted(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write("data.jsonl", [{"a": f"{n}?", "b": f"y{n}", "c": f"z{n}"} for n in range(20)])
@@ -163,7 +163,7 @@ def test_a_terminal_is_asked(
     assert keys["prompt"] == "{c}\n\n{a}"
 
 
-def test_a_file_without_names_or_in_another_encoding_is_read_as_it_is_told(
+def test_a_file_without_names_or_in_another_encoding_is_read_by_its_flags(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     rows = "".join(f"Was ist {n}-mal groß?,{n},{n + 1},{'AB'[n % 2]}\n" for n in range(20))
@@ -194,6 +194,6 @@ def test_a_task_that_is_not_sound_is_one_line(capsys: pytest.CaptureFixture[str]
     write("data.jsonl", [{"question": f"{n}?", "answer": n} for n in range(20)])
     Path("score.py").write_text("def reward(completions):\n    return [0.2 for _ in completions]\n")
     assert main(["tasks", "new", "data.jsonl", "--reward", "score.py"]) == 1
-    said = capsys.readouterr()
-    assert "it gives 0.20 to everything" in said.err and said.err.count("\n") == 1
-    assert "next:" not in said.out and Path("data.toml").exists()
+    output = capsys.readouterr()
+    assert "it gives 0.20 to everything" in output.err and output.err.count("\n") == 1
+    assert "next:" not in output.out and Path("data.toml").exists()

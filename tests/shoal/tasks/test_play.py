@@ -56,12 +56,12 @@ def test_a_model_plays_a_game(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main(command) == 0
     text = capsys.readouterr().out
     assert text.startswith("Guess a number from 1 to 6.\n\n> ")
-    said = len(re.findall(r"^> ", text, re.MULTILINE))
-    assert 1 <= said <= 3
+    output = len(re.findall(r"^> ", text, re.MULTILINE))
+    assert 1 <= output <= 3
     ended = re.search(r"The game .* after (\d) turns?\. Reward (\d\.\d\d)\n$", text)
-    assert ended is not None and int(ended[1]) == said
-    heard = len(re.findall(r"^(It is|That is|Right)", text, re.MULTILINE))
-    assert heard in (said, said - 1), "a last message that was cut has no answer"
+    assert ended is not None and int(ended[1]) == output
+    replied = len(re.findall(r"^(It is|That is|Right)", text, re.MULTILINE))
+    assert replied in (output, output - 1), "a last message that was cut has no answer"
 
 
 def test_a_checkpoint_plays_and_what_is_none_is_one_line(

@@ -24,13 +24,13 @@ def test_a_published_form_becomes_a_task_that_can_be_answered(
     form = FORMS[name]
     Path("data.jsonl").write_text("".join(f"{json.dumps(form.row(n))}\n" for n in range(40)))
     code = main(["tasks", "new", "data.jsonl", *form.flags, "--json"])
-    said = capsys.readouterr()
+    output = capsys.readouterr()
     if form.refused:
-        assert code == 2 and form.refused in said.err and said.err.count("\n") == 1
+        assert code == 2 and form.refused in output.err and output.err.count("\n") == 1
         assert not Path("data.toml").exists()
         return
-    assert code == 0, said.err
-    view = json.loads(said.out)
+    assert code == 0, output.err
+    view = json.loads(output.out)
     shown = "\n".join(message["content"] for message in view["messages"])
     assert all(text in shown for text in form.shows), shown
     assert not any(text in shown for text in form.hides), shown

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.view.asking import LatestAnswers
 from shoal.view.build import build
+from shoal.view.folder_follower import LatestAnswers
 from shoal.view.model import ShownPeer
 from shoal.view.run import RunFile
 from shoal_ipc import messages as m
@@ -157,7 +157,7 @@ GIVEN: dict[str, Any] = {
 
 
 def outcome(publisher: str, signal: float = 1.0) -> m.GroupOutcome:
-    """Return what a trainer reports of a group that it has learnt from; "" is the node's own."""
+    """Return the outcome of a group that was trained on; publisher "" is the node itself."""
     return m.GroupOutcome(
         group_id=GroupId(b"g"),
         publisher=PeerId(publisher),
@@ -181,7 +181,7 @@ def typed(**given: Any) -> LatestAnswers:
 
 
 def answers(**other: Any) -> LatestAnswers:
-    """Return the answers of a node that is up, with others where they are given."""
+    """Return the answers of a node that is up, replaced by those given."""
     return typed(**{"run": RUN, **GIVEN, **other})
 
 

@@ -36,7 +36,7 @@ def test_a_node_that_learns() -> None:
     one = shown()
     assert (one.kind, one.name, one.peer_id, one.short) == ("node", "node", ME, ME[-10:])
     assert one.health.state == "warn"
-    assert one.health.message == "Learning with 1 other. disk: 1 GiB free"
+    assert one.health.message == "Learning with 1 other node. disk: 1 GiB free"
     assert one.health.remedy == "make room"
     assert "generating, 3 of 8" in one.health.phase
     assert (one.learning.held_out, one.learning.held_out_initial) == (0.25, 0.125)
@@ -62,12 +62,15 @@ def test_a_share_is_rounded_as_the_page_rounds_it() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"ledger": None}, "Over the whole run 833 groups of others were trained on, none of late"),
+        (
+            {"ledger": None},
+            "Over the whole run 833 groups of other nodes were trained on, none recently",
+        ),
         (
             {"ledger": {**LEDGER, "last_hour": {"window_s": 0, "external_signal_share": None}}},
-            "Over the whole run 833 groups of others were trained on, none of late",
+            "Over the whole run 833 groups of other nodes were trained on, none recently",
         ),
-        ({"ledger": {}, "status": {}}, "Nothing of others was trained on before it stopped"),
+        ({"ledger": {}, "status": {}}, "No group of another node was trained on before it stopped"),
         (
             {"ledger": None, "status": {}},
             "This folder has no record of training on external groups",
@@ -76,7 +79,7 @@ def test_a_share_is_rounded_as_the_page_rounds_it() -> None:
         ({"ledger": {**LEDGER, "at_ms": 1e300}}, "In the 1 h 0 min before it stopped, 61% of"),
     ],
 )
-def test_of_a_node_that_has_stopped_it_is_said_what_was_so(given: Any, says: str) -> None:
+def test_a_stopped_node_is_shown_with_its_last_state(given: Any, says: str) -> None:
     status = {**STATUS, "groups_external_used": 833}
     one = shown(**{"status": status, **given}, down_since_unix=AT_UNIX - 60)
     assert one.benefit.message.startswith(says), one.benefit.message

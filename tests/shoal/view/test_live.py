@@ -16,23 +16,23 @@ ANSWERS = {"status": STATUS, "peers": PEERS, "ledger": LEDGER, "rollouts": ROLLO
 
 
 class Odd(dict[str, Any]):
-    """Answers of another version, which nobody can read."""
+    """Answers of another version, which no version can read."""
 
-    num_asked = 0
+    num_requests = 0
 
     def __contains__(self, view: object) -> bool:
-        self.num_asked += 1
+        self.num_requests += 1
         return True
 
     def __getitem__(self, view: str) -> Any:
         return ["not an object"]
 
 
-def asked(peer: LivePeer, *, state: str) -> Any:
+def until(peer: LivePeer, *, state: str) -> Any:
     """Ask until its state is that."""
 
     def found() -> Any:
-        peer.turn()
+        peer.poll()
         return (
             peer.shown if (peer.shown["health"]["state"] == "down") is (state == "down") else None
         )
@@ -43,21 +43,21 @@ def asked(peer: LivePeer, *, state: str) -> Any:
 def test_what_it_showed_stays_while_it_is_away(tmp_path: Path) -> None:
     peer = LivePeer("node", tmp_path, program="shoal")
     with answering_node(tmp_path, ANSWERS):
-        up = asked(peer, state="up")
+        up = until(peer, state="up")
         assert up["peer_id"] == ME and FRIEND in [one["peer_id"] for one in up["publishers"]]
     kept = ("peer_id", "learning", "publishers", "rollouts")
-    down = asked(peer, state="down")
+    down = until(peer, state="down")
     assert [down[key] for key in kept] == [up[key] for key in kept]
     assert {**down["benefit"], "message": ""} == {**up["benefit"], "message": ""}
     assert "In the 1 h 0 min until 2027-" in down["benefit"]["message"]
     assert "shoal node" in down["next_steps"][0]["command"]
     odd = Odd()
     with answering_node(tmp_path, odd):
-        wait_for(lambda: peer.turn() or odd.num_asked, 30.0, "a question")
+        wait_for(lambda: peer.poll() or odd.num_requests, 30.0, "a question")
         assert peer.shown["health"]["state"] == "down"
         assert [peer.shown[key] for key in kept] == [up[key] for key in kept]
     with answering_node(tmp_path, {**ANSWERS, "rollouts": {"rollouts": []}}):
-        again = asked(peer, state="up")
+        again = until(peer, state="up")
         assert again["rollouts"] == [] and again["publishers"] != []
 
 
@@ -69,13 +69,13 @@ def test_what_it_showed_stays_while_it_is_away(tmp_path: Path) -> None:
 def test_ready_is_a_trainer_at_work(tmp_path: Path, state: str | None, is_ready: bool) -> None:
     """A bootstrap is ready without one; a peer that is down is neither well nor ready."""
     peer = LivePeer("node", tmp_path, program="shoal")
-    assert peer.health() == (False, "not asked yet")
+    assert peer.health() == (False, "no answer yet")
     status = {**STATUS, "trainer": {"state": state}}
     if state is None:
         status = {**STATUS, "trainer": None, "role": "bootstrap"}
     with answering_node(tmp_path, {"status": status}):
-        asked(peer, state="up")
+        until(peer, state="up")
         assert peer.health()[0]
         assert peer.health(at_work=True)[0] is is_ready
-    asked(peer, state="down")
+    until(peer, state="down")
     assert peer.health(at_work=True) == (False, "no node answers here (for 0.0 s)")

@@ -46,7 +46,7 @@ def run_of(dice: random.Random, first: float, last: float) -> str:
     return is_it_learning(rounds(first), rounds(last), 100).partition(":")[0]
 
 
-def test_runs_are_told_by_what_they_do() -> None:
+def test_runs_are_judged_by_their_rewards() -> None:
     dice = random.Random(SEED)
     level = [run_of(dice, 0.5, 0.5) for _ in range(RUNS)]
     rising = [run_of(dice, 0.3, 0.7) for _ in range(RUNS)]

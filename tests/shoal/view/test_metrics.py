@@ -6,8 +6,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from shoal.view.asking import LatestAnswers
 from shoal.view.build import build
+from shoal.view.folder_follower import LatestAnswers
 from shoal.view.metrics import MAX_ROWS, METRICS, metrics_text
 from shoal.view.model import ShownPeer
 from tests.shoal.view.node_answers import AT_UNIX, FRIEND, ME, answers

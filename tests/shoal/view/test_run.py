@@ -48,8 +48,8 @@ def test_a_run_is_read_as_it_grows(tmp_path: Path) -> None:
     assert num_rows(run) == 2
     version = run.version
     assert num_rows(run) == 2 and run.version == version
-    rounds, _, _, others, own, *_ = run.curves()["points"]
-    assert (rounds, own, others) == ([0, 1], [0, 0.0005], [None, None])
+    rounds, _, _, external, own, *_ = run.curves()["points"]
+    assert (rounds, own, external) == ([0, 1], [0, 0.0005], [None, None])
 
 
 def test_the_trainers_own_file_is_read(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_how_sure_a_share_of_held_out_questions_is(tmp_path: Path) -> None:
     assert run.curves()["points"][-2:] == [[pytest.approx(0.402)], [pytest.approx(0.598)]]
 
 
-def test_a_file_in_its_place_is_read_anew(tmp_path: Path) -> None:
+def test_a_replaced_file_is_read_from_its_start(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     run = read(tmp_path, "".join(line(number) for number in range(10)))
     version = run.version

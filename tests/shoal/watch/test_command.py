@@ -42,7 +42,7 @@ class Watched:
         self.before = termios.tcgetattr(self._slave)
         kept = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
         path = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
-        # A terminal's programs hear Ctrl-C; whoever runs these tests in the background ignores it.
+        # Programs of a terminal get SIGINT; a background run of these tests ignores it.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             self.process = subprocess.Popen(
@@ -144,14 +144,14 @@ def test_the_node_comes_goes_and_comes_back(folder: Path) -> None:
     with Watched(folder) as watched:
         answers = {**GIVEN}
         with answering_node(folder, answers):
-            watched.until(lambda text: "warn: Learning with 1 other. disk" in text)
+            watched.until(lambda text: "warn: Learning with 1 other node. disk" in text)
             answers["status"] = {**STATUS, "peers": 7, "round": 4711}
             watched.until(lambda text: "round 4711" in text)
         watched.until(
             lambda text: "no node answers here (for" in text and "own reward 0.360" in text
         )
         with answering_node(folder, GIVEN):
-            watched.until(lambda text: "warn: Learning with 1 other. disk" in text)
+            watched.until(lambda text: "warn: Learning with 1 other node. disk" in text)
             watched.resize(40, 15)
             watched.until(lambda text: "\nlearning " in text)
             watched.press("x")
@@ -180,7 +180,7 @@ def test_ctrl_z_gives_the_terminal_back_until_fg(folder: Path) -> None:
         watched.assert_left_as_it_was()
         watched.process.send_signal(signal.SIGCONT)
         with answering_node(folder, GIVEN):
-            watched.until(lambda text: "Learning with 1 other" in text)
+            watched.until(lambda text: "Learning with 1 other node" in text)
         watched.process.send_signal(signal.SIGTERM)
         assert watched.ended() == 0
         assert b"Traceback" not in watched.raw
@@ -190,9 +190,9 @@ def test_ctrl_z_gives_the_terminal_back_until_fg(folder: Path) -> None:
 def test_into_a_pipe_it_is_one_frame(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with answering_node(folder, GIVEN):
         assert main(["watch", "--data-dir", str(folder)]) == 0
-        said = capsys.readouterr().out
-        assert "What now?" in said
-        assert "\x1b" not in said
+        output = capsys.readouterr().out
+        assert "Next steps" in output
+        assert "\x1b" not in output
         assert main(["watch", "--data-dir", str(folder), "--json"]) == 0
         found = json.loads(capsys.readouterr().out)
     assert (found["schema_version"], found["peer_id"]) == (1, ME)
@@ -203,7 +203,7 @@ def test_a_terminal_without_keys_has_one_frame(folder: Path) -> None:
     """As a script's has: what cannot be ended by a key ends by itself."""
     with answering_node(folder, GIVEN), Watched(folder, rows=60, keys=False) as watched:
         assert watched.ended() == 0
-        assert "What now?" in watched.text
+        assert "Next steps" in watched.text
         assert b"\x1b[?1049h" not in watched.raw
 
 
@@ -232,7 +232,7 @@ def test_a_terminal_that_goes_away_while_it_is_written_to_ends_it(folder: Path) 
         assert watched.process.wait(PATIENCE_S) == 0
 
 
-def test_an_old_answer_is_said_to_be() -> None:
+def test_an_old_answer_is_marked() -> None:
     assert "it has not answered for 7 s" in _foot(7.0)
     assert "answered" not in _foot(2.9)
 

@@ -1,4 +1,4 @@
-"""A screen of `shoal watch`: it fits, it asks all seven questions, and nothing in it acts."""
+"""A screen of `shoal watch`: it fits, it has all seven headings, and nothing in it acts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from shoal.watch.frame import frame
 from tests.shoal.view.node_answers import FRIEND, ROLLOUTS, shown
 
 FOOT = "q or Ctrl-C ends this"
-QUESTIONS = (
-    *("Am I all right?", "Is it learning?", "From whom?", "Is it worth it?"),
-    *("What was said?", "What was refused?", "What now?"),
+HEADINGS = (
+    *("Is it healthy?", "Is it learning?", "Publishers", "Is it worth it?"),
+    *("Rollouts", "Refusals", "Next steps"),
 )
-WORDS = ("right", "learning", "from", "worth", "said", "refused", "now")
+WORDS = ("health", "learning", "peers", "worth", "rollouts", "refused", "next")
 
 
 def lines(of: ShownPeer, width: int, height: int) -> list[str]:
@@ -24,21 +24,21 @@ def lines(of: ShownPeer, width: int, height: int) -> list[str]:
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (40, 15), (200, 50)])
-def test_all_seven_questions_are_on_the_screen(width: int, height: int) -> None:
+def test_all_seven_headings_are_on_the_screen(width: int, height: int) -> None:
     found = lines(shown(), width, height)
     assert len(found) == height
     assert all(cell_len(line) <= width for line in found)
-    asked = WORDS if width < 72 else QUESTIONS
-    starts = [next(n for n, line in enumerate(found) if line.startswith(q)) for q in asked]
+    heads = WORDS if width < 72 else HEADINGS
+    starts = [next(n for n, line in enumerate(found) if line.startswith(q)) for q in heads]
     assert starts == sorted(starts)
     assert found[-1].startswith(FOOT[:width])
-    assert "Learning with 1 other" in "\n".join(found)
+    assert "Learning with 1 other node" in " ".join(" ".join(found).split())
 
 
 def test_what_stands_at_80_by_24() -> None:
     text = "\n".join(lines(shown(), 80, 24))
     for words in (
-        "warn: Learning with 1 other. disk: 1 GiB free",
+        "warn: Learning with 1 other node. disk: 1 GiB free",
         "round 24: generating, 3 of 8, for 2.5 s, ~4.1 s left",
         "→ make room",
         "own reward 0.360 (start 0.310)  held-out 0.250 (start 0.125)",
@@ -49,7 +49,7 @@ def test_what_stands_at_80_by_24() -> None:
         "0.500  …4TP6TsHYo5 gcd  trained on",
         "2 bad_signature",
         "5.0 s ago 7 times, from …yD7WV951dY: it is forged",
-        "shoal invite --data-dir /somewhere/node  invite others",
+        "shoal invite --data-dir /somewhere/node  invite other nodes",
     ):
         assert words in text, f"{words!r} is not in\n{text}"
 
@@ -72,7 +72,7 @@ def test_it_fits_whatever_the_terminal(seed: int) -> None:
 
 def test_what_is_cut_for_want_of_room_is_the_least() -> None:
     found = lines(shown(), 80, 9)
-    assert [line[:10].strip() for line in found[1:8]] == [q[:10].strip() for q in QUESTIONS]
+    assert [line[:10].strip() for line in found[1:8]] == [q[:10].strip() for q in HEADINGS]
     assert lines(shown(), 80, 1)[0].startswith("shoal node")
 
 

@@ -33,7 +33,7 @@ from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, left_in
 
 SELDOM_S: Final = 5.0
 """Seconds between requests of expensive views, or while no page is open; a guess."""
-_ASKED: Final[Mapping[str, Mapping[str, Any]]] = {
+_REQUESTED: Final[Mapping[str, Mapping[str, Any]]] = {
     "status": {},
     "peers": {},
     "scores": {},
@@ -81,8 +81,8 @@ class FolderFollower:
     def now(self) -> LatestAnswers:
         """Return the latest answers; for a node that is down, its last ones."""
         try:
-            self._ask_all()
-            self._doctor.look(anew=self._down_since is not None)
+            self._request_all()
+            self._doctor.poll(reset=self._down_since is not None)
             self._down_since = None
         except (NodeUnavailable, ValueError):
             self._note_down()
@@ -114,13 +114,13 @@ class FolderFollower:
         self._client.close()
         self._doctor.close()
 
-    def _ask_all(self) -> None:
+    def _request_all(self) -> None:
         if not self._client.ensure():
-            raise NodeUnavailable("nobody is there")
+            raise NodeUnavailable("no node answers")
         was_down = self._down_since is not None
         known = {} if was_down else dict(self._known)
-        missing = set() if was_down else self._missing  # another, perhaps
-        for view, options in _ASKED.items():
+        missing = set() if was_down else self._missing  # it may be another node
+        for view, options in _REQUESTED.items():
             if view in missing:
                 continue
             try:
@@ -149,12 +149,12 @@ class _Doctor:
     def __init__(self, data_dir: Path) -> None:
         self._client = inspector(data_dir)
         self._ticket: Ticket | None = None
-        self._asked = float("-inf")
+        self._requested_at = float("-inf")
         self.latest: Doctor | None = None
 
-    def look(self, *, anew: bool) -> None:
-        """Take the answer that has come, and ask again if it is time to; `anew`, forget all."""
-        if anew:
+    def poll(self, *, reset: bool) -> None:
+        """Store an answer that has arrived, request the next if due; `reset` starts over."""
+        if reset:
             self.close()
         with suppress(NodeUnavailable, NodeRefused, ValueError):  # the other connection reports it
             ticket = self._ticket
@@ -162,16 +162,16 @@ class _Doctor:
                 self._ticket = None
                 reply = self._client.answer(ticket, m.InspectReply)
                 self.latest = read(Doctor, json.loads(reply.json))
-            elif ticket is None and time.monotonic() - self._asked >= SELDOM_S:
-                self._asked = time.monotonic()
-                # Others are asked about the node once a minute.
+            elif ticket is None and time.monotonic() - self._requested_at >= SELDOM_S:
+                self._requested_at = time.monotonic()
+                # Doctor asks other nodes about this one, so an answer may be a minute old.
                 within = json.dumps({"within_s": MINUTE_S})
                 self._ticket = self._client.send(m.Inspect(view="doctor", options_json=within))
 
     def close(self) -> None:
         """Drop pending requests and answers, and close the connection."""
         self._client.close()
-        self._ticket, self._asked, self.latest = None, float("-inf"), None
+        self._ticket, self._requested_at, self.latest = None, float("-inf"), None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

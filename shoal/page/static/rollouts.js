@@ -1,32 +1,32 @@
-// What was said? The latest groups; one of them whole, at an address of its own.
+// Rollouts: the latest groups, and one of them in full, with its own address.
 import { at, foreign, make, rows, say, show } from "./dom.js";
 import { clock, count, has, plural, reward } from "./format.js";
-import { link } from "./place.js";
-import { ask } from "./stream.js";
+import { link } from "./route.js";
+import { request } from "./state.js";
 
 const USED = { true: "trained on", false: "skipped" };
 let shown = "";
 let opened = "";
 
-// `group` is the chosen one, empty where none is; `peers` are all of this page.
-export function said(peer, group, peers) {
-  show(at("said"), peer.kind === "node");
+// `group` is the selected one, empty for none; `peers` are all peers of this page.
+export function rollouts(peer, group, peers) {
+  show(at("rollouts"), peer.kind === "node");
   if (peer.kind !== "node") return;
   const gone = peer.health.state === "down" && peer.rollouts.length === 0;
-  say(at("said-none"), gone ? "The list ends with the node; shoal export data writes what is on disk." : "No answers yet.");
-  show(at("said-none"), peer.rollouts.length === 0);
+  say(at("rollouts-none"), gone ? "Rollouts are shown while the node runs. `shoal export data` writes those on disk." : "No rollouts yet.");
+  show(at("rollouts-none"), peer.rollouts.length === 0);
   show(at("group"), !gone || Boolean(group));
   const names = new Map(peers.map((one) => [one.peer_id, one.name]));
   const items = peer.rollouts.map((one) => ({
     id: one.group_id, family: one.family, is_local: one.is_local, publisher: one.publisher, by: names.get(one.publisher) ?? one.publisher.slice(-10), round: one.round, reward: one.reward,
     used: one.used ?? null, why: one.skip_reason ?? "", chosen: one.group_id === group, link: link(peer.name, one.group_id),
   }));
-  rows(at("said-rows"), items, (one) => one.id, row);
-  whole(peer, group || telling(peer.rollouts), !group);
+  rows(at("rollouts-rows"), items, (one) => one.id, row);
+  whole(peer, group || informative(peer.rollouts), !group);
 }
 
-// Where none is chosen: the newest whose answers earned different rewards, and it stays open while it is listed.
-function telling(found) {
+// The default group: the newest whose rewards differ. It stays open while it is listed.
+function informative(found) {
   if (found.some((one) => one.group_id === opened)) return opened;
   opened = (found.find(differ) ?? found[0])?.group_id ?? "";
   return opened;
@@ -50,61 +50,61 @@ function row(one) {
 }
 
 async function whole(peer, group, isNewest) {
-  const place = at("group");
+  const article = at("group");
   const which = `${peer.name} ${group}`;
   if (which === shown) return;
   shown = which;
   if (!group) {
-    place.replaceChildren(make("p", { class: "empty" }, "Questions and answers stand here."));
+    article.replaceChildren(make("p", { class: "empty" }, "Choose a group to see its prompt and completions."));
     return;
   }
-  place.replaceChildren(make("p", { class: "empty" }, "Asking the node for it …"));
+  article.replaceChildren(make("p", { class: "empty" }, "Loading …"));
   try {
-    const found = await ask("/api/group", { peer: peer.name, id: group });
-    if (which === shown) place.replaceChildren(...(isNewest ? [make("p", { class: "fine" }, `The latest group${differ(found) ? " whose answers earned different rewards" : ""}. Choose another on the left.`)] : []), ...texts(found));
+    const found = await request("/api/group", { peer: peer.name, id: group });
+    if (which === shown) article.replaceChildren(...(isNewest ? [make("p", { class: "fine" }, `The latest group${differ(found) ? " with different rewards" : ""}. Choose another on the left.`)] : []), ...texts(found));
   } catch (error) {
-    if (which === shown) place.replaceChildren(make("p", { class: "empty" }, `It cannot be shown: ${error.message}.`));
+    if (which === shown) article.replaceChildren(make("p", { class: "empty" }, `This group cannot be shown: ${error.message}.`));
   }
 }
 
 function texts(one) {
   const facts = [
     one.is_local ? "by this node" : null, `round ${one.round}`, `policy version ${one.policy_version}`,
-    has(one.received_ms) ? `came ${clock(one.received_ms / 1000)}` : null,
+    has(one.received_ms) ? `received ${clock(one.received_ms / 1000)}` : null,
     one.used === true ? "trained on" : one.used === false ? `skipped: ${one.skip_reason}` : "queued",
   ];
   return [
     make("h3", {}, foreign(one.family)),
     make("p", { class: "fine" }, foreign(one.model), " · ", foreign(one.publisher), ` · ${facts.filter(Boolean).join(" · ")}`),
-    make("h3", {}, "The question"),
-    foreign(one.question ?? "The node could not make this question again.", "p", { class: "text" }),
+    make("h3", {}, "Prompt"),
+    foreign(one.question ?? "The node could not regenerate this prompt.", "p", { class: "text" }),
     one.expected ? make("p", { class: "fine" }, "expected: ", foreign(one.expected)) : null,
-    make("h3", {}, plural(one.completions.length, one.completions.some((each) => each.turns) ? "game" : "answer")),
-    make("ol", { class: "answers" }, ...one.completions.map((answer) => completion(answer, one))),
+    make("h3", {}, plural(one.completions.length, one.completions.some((each) => each.turns) ? "game" : "completion")),
+    make("ol", { class: "answers" }, ...one.completions.map((sample) => completion(sample, one))),
   ].filter(Boolean);
 }
 
-function completion(answer, one) {
+function completion(sample, one) {
   const rewards = one.completions.map((each) => each.reward);
   const mean = rewards.every(has) ? rewards.reduce((sum, each) => sum + each, 0) / rewards.length : null;
   const facts = [
-    has(answer.reward) ? `reward ${reward(answer.reward)}` : "not scored yet",
-    has(mean) && has(answer.reward) && new Set(rewards).size > 1 ? `${reward(Math.abs(answer.reward - mean))} ${answer.reward >= mean ? "above" : "below"} the group’s mean` : null,
-    `${count(answer.tokens)} tokens`, answer.finish_reason === "length" ? (answer.turns ? "unfinished" : "cut at the token limit") : null,
+    has(sample.reward) ? `reward ${reward(sample.reward)}` : "not scored yet",
+    has(mean) && has(sample.reward) && new Set(rewards).size > 1 ? `${reward(Math.abs(sample.reward - mean))} ${sample.reward >= mean ? "above" : "below"} the group’s mean` : null,
+    `${count(sample.tokens)} tokens`, sample.finish_reason === "length" ? (sample.turns ? "unfinished" : "cut at the token limit") : null,
   ];
   return make(
     "li",
-    { "data-earned": has(answer.reward) ? (answer.reward > 0 ? "yes" : "no") : null },
-    answer.turns ? dialogue(answer.turns) : foreign(answer.text || "(nothing)", "p", { class: "text answer mono" }),
+    { "data-earned": has(sample.reward) ? (sample.reward > 0 ? "yes" : "no") : null },
+    sample.turns ? dialogue(sample.turns) : foreign(sample.text || "(empty)", "p", { class: "text answer mono" }),
     make("p", { class: "fine" }, facts.filter(Boolean).join(" · ")),
   );
 }
 
-// A game: what the policy said, and what the environment answered. Each turn says whose it is.
+// A game: the messages of the policy and of the environment, each with its role.
 function dialogue(turns) {
   return make(
     "ol",
     { class: "dialogue" },
-    ...turns.map((turn) => make("li", { "data-by": turn.role }, make("b", { class: "by" }, turn.role), " ", foreign(turn.text || "(nothing)", "span", { class: "text mono" }))),
+    ...turns.map((turn) => make("li", { "data-by": turn.role }, make("b", { class: "by" }, turn.role), " ", foreign(turn.text || "(empty)", "span", { class: "text mono" }))),
   );
 }

@@ -1,4 +1,4 @@
-"""What a folder's node is asked: its views, its last words, its metrics."""
+"""Requests to the node of a folder: its views, last status and metrics."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from shoal.view import asking as view_asking
-from shoal.view.asking import FolderFollower, LatestAnswers
+from shoal.view import folder_follower
+from shoal.view.folder_follower import FolderFollower, LatestAnswers
 from shoal.view.run import RunFile
 from shoal_ipc import messages as m
 from shoal_ipc.answers.doctor import Doctor
@@ -34,76 +34,76 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def answering(asking: FolderFollower, *, up: bool) -> Any:
+def answering(follower: FolderFollower, *, up: bool) -> Any:
     """Ask until it is there, or is not."""
 
     def found() -> LatestAnswers | None:
-        answers = asking.now()
+        answers = follower.now()
         return answers if (answers.down_since_unix is None) is up else None
 
     return wait_for(found, 30.0, "the node")
 
 
-def until_doctor_has_answered(asking: FolderFollower) -> None:
-    wait_for(lambda: asking.now().doctor == read(Doctor, DOCTOR), 30.0, "the doctor")
+def until_doctor_has_answered(follower: FolderFollower) -> None:
+    wait_for(lambda: follower.now().doctor == read(Doctor, DOCTOR), 30.0, "the doctor")
 
 
 def test_a_node_that_goes_away_is_down_since_then_and_found_again(folder: Path) -> None:
-    asking = FolderFollower(folder)
-    assert asking.now().down_since_unix == 0.0
+    follower = FolderFollower(folder)
+    assert follower.now().down_since_unix == 0.0
     with answering_node(folder, {"status": STATUS, "doctor": DOCTOR}):
-        answers = answering(asking, up=True)
+        answers = answering(follower, up=True)
         assert answers.status == read(Status, STATUS)
         assert answers.ledger is None
     before = time.time()
-    down = answering(asking, up=False)
+    down = answering(follower, up=False)
     assert before - 1 <= down.down_since_unix <= time.time()
     assert down.status == read(Status, STATUS)
     assert down.doctor is None
-    assert asking.now().down_since_unix == down.down_since_unix
+    assert follower.now().down_since_unix == down.down_since_unix
     with answering_node(folder, {"status": {**STATUS, "round": 1}}):
-        assert answering(asking, up=True).status.round == 1
-    asking.close()
+        assert answering(follower, up=True).status.round == 1
+    follower.close()
 
 
-def test_who_comes_back_is_asked_everything_anew(folder: Path) -> None:
+def test_after_a_restart_every_view_is_requested_again(folder: Path) -> None:
     """It may be of another version, with other views; nothing of before is shown as its own."""
-    asking = FolderFollower(folder)
+    follower = FolderFollower(folder)
     with answering_node(folder, {"status": STATUS, "ledger": LEDGER, "doctor": DOCTOR}):
-        assert answering(asking, up=True).ledger == read(Ledger, LEDGER)
-        until_doctor_has_answered(asking)
-    assert answering(asking, up=False).doctor is None
+        assert answering(follower, up=True).ledger == read(Ledger, LEDGER)
+        until_doctor_has_answered(follower)
+    assert answering(follower, up=False).doctor is None
     with answering_node(folder, {"status": STATUS, "peers": PEERS}):
-        answers = answering(asking, up=True)
+        answers = answering(follower, up=True)
         assert (answers.peers, answers.ledger, answers.doctor) == (read(Peers, PEERS), None, None)
-    asking.close()
+    follower.close()
 
 
-def test_a_view_that_it_has_not_is_asked_for_once_and_doctor_now_and_then(folder: Path) -> None:
-    asked: Counter[str] = Counter()
+def test_a_missing_view_is_requested_once_and_doctor_at_intervals(folder: Path) -> None:
+    counts: Counter[str] = Counter()
 
     class Counted(dict[str, Any]):
         def __contains__(self, view: object) -> bool:
-            asked[str(view)] += 1
+            counts[str(view)] += 1
             return super().__contains__(view)
 
-    asking = FolderFollower(folder)
+    follower = FolderFollower(folder)
     with answering_node(folder, Counted(status=STATUS, doctor=DOCTOR)):
-        answering(asking, up=True)
-        until_doctor_has_answered(asking)
-        before = asked["status"]
+        answering(follower, up=True)
+        until_doctor_has_answered(follower)
+        before = counts["status"]
         for _ in range(10):
-            asking.now()
-        assert asked["status"] == before + 10
-        assert (asked["ledger"], asked["doctor"]) == (1, 1)
-    asking.close()
+            follower.now()
+        assert counts["status"] == before + 10
+        assert (counts["ledger"], counts["doctor"]) == (1, 1)
+    follower.close()
 
 
-def test_doctor_is_asked_one_at_a_time_and_may_be_a_minute_old(
+def test_doctor_has_one_request_at_a_time_and_may_be_a_minute_old(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes seconds, and asks other peers."""
-    told, answered = list[dict[str, Any]](), threading.Event()
+    options, answered = list[dict[str, Any]](), threading.Event()
     real = NodeClient.send
 
     class Slow(dict[str, Any]):
@@ -112,29 +112,29 @@ def test_doctor_is_asked_one_at_a_time_and_may_be_a_minute_old(
             return super().__getitem__(view)
 
     def noted(client: NodeClient, body: m.Inspect) -> Ticket:
-        told.append(json.loads(body.options_json))
+        options.append(json.loads(body.options_json))
         return real(client, body)
 
     monkeypatch.setattr(NodeClient, "send", noted)
-    monkeypatch.setattr(view_asking, "SELDOM_S", 0.0)
-    asking = FolderFollower(folder)
+    monkeypatch.setattr(folder_follower, "SELDOM_S", 0.0)
+    follower = FolderFollower(folder)
     with answering_node(folder, Slow(status=STATUS, doctor=DOCTOR)):
-        answering(asking, up=True)
-        wait_for(lambda: told, 30.0, "its question")
+        answering(follower, up=True)
+        wait_for(lambda: options, 30.0, "its question")
         for _ in range(3):
-            assert asking.now().doctor is None
-        assert told == [{"within_s": 60.0}]
+            assert follower.now().doctor is None
+        assert options == [{"within_s": 60.0}]
         answered.set()
-        until_doctor_has_answered(asking)
-    asking.close()
+        until_doctor_has_answered(follower)
+    follower.close()
 
 
 def test_what_is_no_answer_is_none(folder: Path) -> None:
-    asking = FolderFollower(folder)
+    follower = FolderFollower(folder)
     with answering_node(folder, {"status": ["no object"]}):
         for _ in range(3):
-            assert asking.now().down_since_unix == 0.0
-    asking.close()
+            assert follower.now().down_since_unix == 0.0
+    follower.close()
 
 
 def test_a_node_that_has_ended_left_its_last_words(folder: Path) -> None:
@@ -157,14 +157,14 @@ def test_of_a_long_run_there_are_its_first_mark_and_its_latest(folder: Path) -> 
     ]
     lines = [json.dumps(one) for one in (marks[0], *rounds, marks[3])]
     path.write_text("\n".join(lines) + "\n" + '{"cut')
-    asking = FolderFollower(folder)
-    run = asking.now().run
+    follower = FolderFollower(folder)
+    run = follower.now().run
     assert (run.held_out_initial, run.held_out, run.round) == (0.0, 0.3, 3999)
     assert run.reward_local == pytest.approx((3999 - 9.5) / 4000), "of the latest twenty"
     with path.open("a") as file:
         file.write(' short"}\n' + json.dumps(marks[2]) + "\n")
-    assert asking.now().run.held_out == 0.2
+    assert follower.now().run.held_out == 0.2
     path.write_text("7\n[1]\n" + json.dumps(marks[3]) + "\n")  # a shorter one in its place
-    assert asking.now().run == RunFile(held_out=0.3, held_out_initial=0.3)
+    assert follower.now().run == RunFile(held_out=0.3, held_out_initial=0.3)
     path.unlink()
-    assert asking.now().run == RunFile()
+    assert follower.now().run == RunFile()
