@@ -40,7 +40,7 @@ DATA_BYTES = 1700
 _SEED = 7
 _LOOK_S = 10.0
 _TRACED = 300
-"""Batches of a round whose deliveries are noted."""
+"""Batches of a round whose deliveries are recorded."""
 
 
 def measure(options: Options) -> Report:
@@ -52,7 +52,7 @@ def measure(options: Options) -> Report:
         note(f"{case} ...")
         nodes, seconds, *cpu_s = map(int, case.split("x"))
         logging.disable(logging.CRITICAL)
-        gc.disable()  # a crowd leaves no cycles, and is walked for nothing
+        gc.disable()  # a crowd makes no cycles: a collection would find nothing
         with deterministic(_SEED), memoised():
             found = trio.run(
                 _play, nodes, float(seconds), float(*cpu_s or [math.inf]), clock=jumping_clock()
@@ -72,7 +72,7 @@ def measure(options: Options) -> Report:
 
 
 def arrivals(nodes: int) -> list[float]:
-    """Return when each comes: 64 at once, then twice as many each minute."""
+    """Return each node's arrival: 64 at once, then twice as many each minute."""
     return [DOUBLES_S * math.log2(max(1.0, number / FIRST)) for number in range(1, nodes + 1)]
 
 
@@ -108,7 +108,7 @@ _WORST = ("heard", "bytes", "busiest_bytes", "bootstrap_connections", "bootstrap
 
 
 class _Look:
-    """What all nodes have done and sent by a moment."""
+    """Totals of all nodes' actions and bytes at one moment."""
 
     def __init__(self, crowd: Crowd) -> None:
         self._crowd = crowd
@@ -117,7 +117,7 @@ class _Look:
         self._bytes = Counter(crowd.network.bytes_of)
 
     def since(self, before: _Look) -> dict[str, Any]:
-        """Return what a node did a second."""
+        """Return the rates per node and second."""
         crowd, seconds = self._crowd, max(1e-9, self._at - before._at)
         old = [node for node in crowd.nodes if node in before._heard]
 

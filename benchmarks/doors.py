@@ -1,10 +1,10 @@
-"""Thousands come, a thousand a minute, through one bootstrap of 256 slots: when has each company?
+"""A thousand peers a minute join through one bootstrap of 256 slots: when does each find a peer?
 
-Simulated in virtual time: each peer is the real discovery, the real list of peers and the real room
-(`reputation.conn_manager`), over a simulated host; a connection is three trips of 5 to 80 ms, a
-request two. Not there: streams and ciphers, gossip, manifests, standing, trainers. So it measures
-the slots, and not what a bootstrap's processor bears. Company is the first connection to somebody
-who is not the bootstrap.
+Simulated in virtual time: each peer is the real discovery, the real list of peers and the real
+connection limit (`reputation.conn_manager`), over a simulated host; a connection is three trips of
+5 to 80 ms, a request two. Missing: streams and encryption, gossip, manifests, reputation, trainers.
+So it measures the slots, and not the bootstrap's CPU load. Company is the first connection to a
+peer other than the bootstrap.
 
     python -m benchmarks.doors                3,000 in three minutes, and two minutes more
     python -m benchmarks.doors 10000x600x300  peers x seconds of arriving x seconds after that
@@ -42,7 +42,7 @@ _COMPANY_S = 60.0
 
 
 class Peer:
-    """One peer: it listens, looks for others, answers whom it knows, and makes room."""
+    """One peer: it listens, discovers peers, serves its peer list, and frees slots."""
 
     def __init__(self, network: SimulatedNetwork, number: int, bootstrap: str, slots: int) -> None:
         address = f"/ip4/10.{number >> 16}.{number >> 8 & 255}.{number & 255}/tcp/4001"
@@ -77,13 +77,13 @@ class Peer:
         self._bootstrap = bootstrap.rpartition("/")[2]
 
     async def run(self, nursery: trio.Nursery) -> None:
-        """Be there."""
+        """Run until cancelled."""
         await nursery.start(self.conn_manager.run)
         await nursery.start(self.host.run)
         await nursery.start(self.discovery.run)
 
     def _answered(self, peer: Any) -> None:
-        """A peer has asked whom this one knows; the manifest came in the same moment."""
+        """A peer has requested the peer list; it received the manifest at the same moment."""
         for protocol in (PEERS_PROTOCOL, MANIFEST_PROTOCOL):
             self.conn_manager.record_response(peer, protocol)
 

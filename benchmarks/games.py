@@ -1,9 +1,9 @@
-"""Games of several turns: keys and values held over turns, against each turn computed anew.
+"""Games of several turns: a KV cache kept between turns, against recomputing each turn.
 
 Both ways play the same games, compared token by token, in float32 on one thread, and take turns
-within each repeat. Counted are the tokens that go through the first layer, padding and rows that
-wait included, and CPU seconds. *Least* is every token of a game once, its prompt once for all games
-of one question. The environment is a function in this process, so its time is next to nothing.
+within each repeat. Counted are the tokens that go through the first layer, including padding and
+waiting rows, and CPU seconds. *Least* counts every token of a game once, and a question's prompt
+once for all its games. The environment is a function in this process, so its time is negligible.
 
 Two random Qwen2 of the generation benchmark, which end a message after some ten tokens: hidden size
 256, and Qwen2.5-0.5B's dimensions with 2 layers and a vocabulary of 4,096.
@@ -46,7 +46,8 @@ _DONE_ODDS = 1 / 12
 """Chance that the environment ends a game after a message."""
 _HEARD_WORDS = (2, 12)
 _LEAST_ALIKE = 0.9
-"""A draw next to the edge between two tokens goes either way by rounding; its game then differs."""
+"""A sample at the boundary of two tokens can fall on either side by rounding; its game then
+differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,8 @@ def measure(options: Options) -> Report:
 
 
 def _ending(policy: Policy) -> Policy:
-    """The same with more end tokens: its messages are seldom cut, which would end their games."""
+    """The same with more end tokens: its messages are seldom truncated, which would end their
+    games."""
     size = int(policy.model.config.vocab_size)
     return replace(policy, eos_ids=frozenset(range(size - int(size * _END_ODDS), size)))
 
@@ -126,7 +128,7 @@ def _alike(timings: dict[str, list[Timing]]) -> float:
 
 
 def _ratio(timings: dict[str, list[Timing]], name: str) -> float:
-    """Median of the repeats' ratios, anew over held."""
+    """Median of the repeats' ratios, recomputed over cached."""
     pairs = zip(timings["anew"], timings["held"], strict=True)
     return float(median([getattr(anew, name) / getattr(held, name) for anew, held in pairs]))
 

@@ -1,19 +1,19 @@
-"""What a swarm costs as it grows: whole nodes on a simulated network, in virtual time.
+"""Cost of a swarm as it grows: whole nodes on a simulated network, in virtual time.
 
-Nodes come at random within a minute through one bootstrap of 256 slots. Each has a trainer that
-publishes a group about every 60 s and draws two of others. Above 300 nodes shards tick and gossip
-beats every ten seconds instead of every one; whom others know is asked at a node's own pace. Node,
-SQL and signatures are real; network, gossip and task worker are simulated
+Nodes join at random within a minute through one bootstrap of 256 slots. Each has a trainer that
+publishes a group about every 60 s and samples two external ones. Above 300 nodes shards tick and
+gossip has its heartbeat every ten seconds instead of every one; peer exchange keeps a node's normal
+pace. Node, SQL and signatures are real; network, gossip and task worker are simulated
 (`shoal_lab.simulation`), so that CPU is the nodes' own and the simulation's, not py-libp2p's: for
-that see `delivery`. Bytes are payloads and what gossip adds to them; connections, ciphers and
-pings are not in them.
+that see `delivery`. Bytes are payloads and gossip's overhead, without connections, encryption and
+pings.
 
     python -m benchmarks.growth                  some minutes of 100 and of 300 nodes
     python -m benchmarks.growth 1000x8x600       nodes x shards x virtual seconds, as many as wanted
     python -m benchmarks.growth 10000x8x600x900  the same, for at most 900 s of CPU
 
-A run that is out of CPU or memory, or is told to stop (Ctrl-C), ends there and tells of the time
-it had: what a second of the swarm costs by then is how it broke.
+A run that exhausts its CPU or memory, or is interrupted (Ctrl-C), ends there and reports the time
+it had: the cost of a virtual second at that point shows how it broke.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from tests.support.simulated_swarm import Plan, World, simulate
 CASES = ("100x1x300", "100x8x300", "300x8x120")
 QUICK = ("30x1x120", "30x4x120")
 _ARRIVE_S = 60.0
-"""Deliveries are counted from then on, or in the second half of what is shorter: to those who have
-been on the shard for 30 s."""
+"""Deliveries are counted from then on, or in the second half of a shorter run, and only to nodes
+that have been on the shard for 30 s."""
 _SEED = 7
 _LOOK_S = 1.0
 _TELL_S = 10.0
 _MANY = 300
-"""Nodes above which ticks and beats are slow."""
+"""Number of nodes above which ticks and heartbeats are slow."""
 _LEAST_FREE_BYTES = 1 << 30
 _FILES_A_NODE = 4
-"""A database is three."""
+"""Open files of a node: a database has three."""
 
 
 def measure(options: Options) -> Report:
@@ -113,7 +113,7 @@ def _run(nodes: int, shards: int, seconds: float, most_cpu_s: float = math.inf) 
 
 
 def _allow_files(count: int) -> None:
-    """Let this process have so many files open beside those of any other, if it may."""
+    """Raise this process's limit on open files by `count`, where that is allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = min(hard, max(soft, count + 256)) if hard != resource.RLIM_INFINITY else count + 256
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
@@ -132,7 +132,7 @@ class _Watch:
         self._cpu_s: list[float] = [0.0]
         """Figures by virtual second."""
         self._met_s: dict[PeerId, float] = {}
-        """Seconds of each node from its start to its first peer beside the bootstrap."""
+        """Seconds of each node from its start to its first peer other than the bootstrap."""
         self._began: dict[PeerId, float] = {}
         self._house: list[tuple[int, int]] = [(0, 0)]
         """The bootstrap's connections and bytes sent, by virtual second."""
@@ -144,7 +144,7 @@ class _Watch:
         self._delivered = (0, 0)
 
     def stop(self, *_signal: object) -> None:
-        """End the run at its next look."""
+        """End the run at its next sample."""
         self._ended_by = "a person"
 
     async def script(self, world: World) -> None:
@@ -196,7 +196,7 @@ class _Watch:
         )
 
     def found(self, world: World) -> dict[str, Any]:
-        """Return what there was to see."""
+        """Return the figures."""
         nodes, seconds, sent = world.plan.honest, max(1.0, self._now), world.network.bytes_of
         waits = sorted(self._met_s.values())
         came, due = self._delivered
@@ -238,7 +238,7 @@ class _Watch:
         }
 
     def _pace(self, since_s: float, until_s: float) -> float | None:
-        """Return the CPU that a virtual second took between these two."""
+        """Return the CPU seconds per virtual second between these two."""
         last = min(len(self._cpu_s) - 1, int(until_s))
         first = max(0, int(since_s))
         if last <= first:
@@ -246,7 +246,8 @@ class _Watch:
         return round((self._cpu_s[last] - self._cpu_s[first]) / (last - first), 2)
 
     def _longest_alone_s(self) -> float:
-        """Return for how long at most somebody has been there who has met nobody to the end."""
+        """Return the longest time that a node has run without a peer, up to the end; 0 if all have
+        one."""
         alone = [self._now - at for peer, at in self._began.items() if peer not in self._met_s]
         return round(max(alone, default=0.0), 1)
 

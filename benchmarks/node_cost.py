@@ -1,10 +1,10 @@
-"""What a running node costs its trainer: tokens a second with the node, against the trainer alone.
+"""Cost of a running node to its trainer: tokens a second with the node, against the trainer alone.
 
 Both play the same rounds from the same seed with no external groups, so the work is the same to
 the token. With the node, every group is shared over the socket, signed, stored and kept ready for
 peers. Runs are interleaved (with, without, without, with …) and compared round by round: the
-figure is the median of the rounds' ratios. The cost over each run's whole time stands beside it;
-on a machine with other work it mostly shows that. Starting up and the first rounds are left out.
+figure is the median of the rounds' ratios. The cost over each run's whole time is given, too; on a
+busy machine it mostly shows the other load. Start-up and the first rounds are skipped.
 """
 
 from __future__ import annotations
