@@ -63,15 +63,15 @@ def measure(options: Options) -> Report:
 
 
 def _row(
-    idle: tuple[float, float], busy: tuple[float, float], heard: int, due: int
+    idle: tuple[float, float], busy: tuple[float, float], received: int, due: int
 ) -> dict[str, float]:
     """Return a side's figures; `idle` and `busy` are CPU and wall seconds of a time."""
     cpu_s = busy[0] - idle[0] * busy[1] / idle[1]
     return {
-        "cpu_ms": 1000 * cpu_s / max(1, heard),
-        "cpu_ms_with_idle": 1000 * busy[0] / max(1, heard),
+        "cpu_ms": 1000 * cpu_s / max(1, received),
+        "cpu_ms_with_idle": 1000 * busy[0] / max(1, received),
         "idle_ms_a_second": 1000 * idle[0] / idle[1] / NODES,
-        "delivered_share": heard / max(1, due),
+        "delivered_share": received / max(1, due),
     }
 
 
@@ -170,8 +170,8 @@ def _played(peers: list[_Peer], seconds: float) -> dict[str, float]:
     second = spent()
     due = publish(seconds)
     third = spent()
-    heard = sum(peer.ask("heard") for peer in peers) - before
-    return _row(_since(first, second), _since(second, third), heard, due)
+    received = sum(peer.ask("heard") for peer in peers) - before
+    return _row(_since(first, second), _since(second, third), received, due)
 
 
 if __name__ == "__main__":

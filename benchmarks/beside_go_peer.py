@@ -36,7 +36,7 @@ class Kubo:
         self.address = f"/ip4/127.0.0.1/tcp/{port}/p2p/{name}"
         self._me = name.encode()
         self._subscription = self._go.PubSubSubscribe(self._home, _TOPIC)
-        self._num_heard = 0
+        self._num_received = 0
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _text(self, pointer: int | None) -> bytes:
@@ -53,7 +53,7 @@ class Kubo:
             if not message:
                 time.sleep(_POLL_S)
             elif self._me not in message:
-                self._num_heard += 1
+                self._num_received += 1
 
     def connect(self, address: str) -> int:
         """Connect; return 0 on success."""
@@ -75,7 +75,7 @@ class Kubo:
 
     def heard(self) -> int:
         """Return how many messages of other peers have arrived."""
-        return self._num_heard
+        return self._num_received
 
     def cpu_s(self) -> float:
         """Return the CPU seconds of this process."""

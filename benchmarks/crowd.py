@@ -45,10 +45,10 @@ _TRACED = 300
 
 def measure(options: Options) -> Report:
     """Run each case in turn."""
-    asked = [argument for argument in sys.argv[1:] if argument[0].isdigit()]
+    arguments = [argument for argument in sys.argv[1:] if argument[0].isdigit()]
     results: dict[str, Any] = {}
     goals: list[Goal] = []
-    for case in asked or [QUICK if options.quick else CASE]:
+    for case in arguments or [QUICK if options.quick else CASE]:
         note(f"{case} ...")
         nodes, seconds, *cpu_s = map(int, case.split("x"))
         logging.disable(logging.CRITICAL)
@@ -100,7 +100,7 @@ async def _play(nodes: int, seconds: float, most_cpu_s: float) -> dict[str, Any]
             **crowd.figures(since=trio.current_time() / 2),
             **rates,
             **{f"{key}_worst": value for key, value in worst.items()},
-            "bootstrap_refused": crowd.house.conn_manager.num_refused,
+            "bootstrap_refused": crowd.bootstrap_node.conn_manager.num_refused,
         }
 
 
@@ -113,28 +113,28 @@ class _Look:
     def __init__(self, crowd: Crowd) -> None:
         self._crowd = crowd
         self._at = trio.current_time()
-        self._heard = {node: node.num_heard for node in crowd.nodes}
+        self._received = {node: node.num_received for node in crowd.nodes}
         self._bytes = Counter(crowd.network.bytes_of)
 
     def since(self, before: _Look) -> dict[str, Any]:
         """Return the rates per node and second."""
         crowd, seconds = self._crowd, max(1e-9, self._at - before._at)
-        old = [node for node in crowd.nodes if node in before._heard]
+        old = [node for node in crowd.nodes if node in before._received]
 
         def sent(node: CrowdNode) -> float:
             name = node.host.peer_id
             return (self._bytes[name] - before._bytes[name]) / seconds
 
-        heard = [(self._heard[node] - before._heard[node]) / seconds for node in old]
+        received = [(self._received[node] - before._received[node]) / seconds for node in old]
         uplinks = [sent(node) for node in old]
         depths = Counter(depth_in(node.keeper.shards) for node in crowd.nodes)
         return {
             "nodes": len(crowd.nodes),
-            "heard": _mean(heard),
+            "heard": _mean(received),
             "bytes": _mean(uplinks),
             "busiest_bytes": round(max(uplinks, default=0.0)),
-            "bootstrap_bytes": round(sent(crowd.house)),
-            "bootstrap_connections": len(crowd.house.host.connected_peers()),
+            "bootstrap_bytes": round(sent(crowd.bootstrap_node)),
+            "bootstrap_connections": len(crowd.bootstrap_node.host.connected_peers()),
             "connections": _mean([len(node.host.connected_peers()) for node in old]),
             "topics": _mean([len(node.gossip.topics()) for node in old]),
             "depth_median": median(depths.elements()) if depths else 0,

@@ -158,8 +158,8 @@ class _Swarm:
 
 
 def _lasting_ports(count: int) -> list[int]:
-    """Return free ports outside the system's range for outgoing connections, of which the other
-    swarm makes many."""
+    """Return free ports outside the system's range for outgoing connections: the other swarm makes
+    many."""
     found: list[int] = []
     for port in random.sample(range(20_000, 32_000), 1000):
         with socket.socket() as probe, contextlib.suppress(OSError):

@@ -105,7 +105,7 @@ def _case(
             "nodes": nodes,
             "batches_made": nodes * math.ceil(seconds / every_s),
             **_delivered(run),
-            "told_to_wait": run.told_to_wait,
+            "told_to_wait": run.num_refused,
             "publisher_late_s": round(run.late_s, 2),
             **_cost(run, before, fleet.usage()),
         }
@@ -124,8 +124,8 @@ def _cost(run: Run, before: dict[str, float], after: dict[str, float]) -> dict[s
 
 def _settle(fleet: Fleet) -> None:
     least = min(_MESH_LOW, fleet.num_nodes - 1)
-    took = fleet.wait_until(lambda states: all(s["mesh"] >= least for s in states), 120.0)
-    note(f"  meshes after {took:.0f} s")
+    settled_s = fleet.wait_until(lambda states: all(s["mesh"] >= least for s in states), 120.0)
+    note(f"  meshes after {settled_s:.0f} s")
 
 
 def _delivered(run: Run) -> dict[str, Any]:

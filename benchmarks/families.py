@@ -37,7 +37,7 @@ from shoal_wire.types import FinishReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class FamilyResult:
     """One family."""
 
     family: str
@@ -52,7 +52,7 @@ class Asked:
     """Tokens of a prompt, on average."""
 
 
-def ask(settings: Settings, families: Sequence[str], questions: int) -> list[Asked]:
+def ask(settings: Settings, families: Sequence[str], questions: int) -> list[FamilyResult]:
     """Measure each family of the settings' tasks, or those named. Raises ModelError, TaskError."""
     manifest = make_manifest(
         "families", starting_families(settings.task_preset, settings.task_files)
@@ -78,7 +78,9 @@ def ask(settings: Settings, families: Sequence[str], questions: int) -> list[Ask
         ]
 
 
-def _ask(policy: Policy, settings: Settings, tasks: TaskSource, family: str, count: int) -> Asked:
+def _ask(
+    policy: Policy, settings: Settings, tasks: TaskSource, family: str, count: int
+) -> FamilyResult:
     groups = LocalGenerator().generate(
         GenerationRequest(
             questions=tasks.trials(family, count),
@@ -96,9 +98,9 @@ def _ask(policy: Policy, settings: Settings, tasks: TaskSource, family: str, cou
 
 def _summed_up(
     policy: Policy, family: str, groups: Sequence[OwnGroup], rewards: Sequence[Sequence[float]]
-) -> Asked:
+) -> FamilyResult:
     answers = [answer for group in groups for answer in group.answers]
-    return Asked(
+    return FamilyResult(
         family=family,
         questions=len(groups),
         right=mean(reward for earned in rewards for reward in earned),
@@ -108,7 +110,7 @@ def _summed_up(
     )
 
 
-def markdown(found: Sequence[Asked]) -> str:
+def markdown(found: Sequence[FamilyResult]) -> str:
     """The table of a model's answers, by family."""
     head = ["family", "right", "questions with signal", "answers that ended", "prompt, tokens"]
     rows = [head, ["---"] * len(head)]

@@ -57,10 +57,10 @@ _FILES_A_NODE = 4
 
 def measure(options: Options) -> Report:
     """Run each case in turn."""
-    asked = [argument for argument in sys.argv[1:] if argument[0].isdigit()]
+    arguments = [argument for argument in sys.argv[1:] if argument[0].isdigit()]
     results: dict[str, Any] = {}
     goals = []
-    for case in asked or (QUICK if options.quick else CASES):
+    for case in arguments or (QUICK if options.quick else CASES):
         note(f"{case} ...")
         nodes, shards, seconds, *cpu_s = map(int, case.split("x"))
         found = results[case] = _run(nodes, shards, float(seconds), *map(float, cpu_s))
@@ -131,10 +131,10 @@ class _Watch:
         self._now = 0.0
         self._cpu_s: list[float] = [0.0]
         """Figures by virtual second."""
-        self._met_s: dict[PeerId, float] = {}
+        self._company_s: dict[PeerId, float] = {}
         """Seconds of each node from its start to its first peer other than the bootstrap."""
         self._began: dict[PeerId, float] = {}
-        self._house: list[tuple[int, int]] = [(0, 0)]
+        self._bootstrap: list[tuple[int, int]] = [(0, 0)]
         """The bootstrap's connections and bytes sent, by virtual second."""
         self._refused = 0
         self._nodes: list[SimulatedNode] = []
@@ -149,13 +149,13 @@ class _Watch:
 
     async def script(self, world: World) -> None:
         """Watch until the end."""
-        told_s = 0.0
+        reported_s = 0.0
         while self._goes_on():
             await trio.sleep(_LOOK_S)
             self._now = trio.current_time()
             self._look(world)
-            if self._now - told_s >= _TELL_S:
-                told_s = self._now
+            if self._now - reported_s >= _TELL_S:
+                reported_s = self._now
                 note(self._line(world))
         nodes = [node for node in world.up("honest") if node.has_joined]
         self._connections = [len(host_of(node).connected_peers()) for node in nodes]
@@ -175,34 +175,34 @@ class _Watch:
 
     def _look(self, world: World) -> None:
         (bootstrap,) = world.of_kind("bootstrap")
-        house = world.network.host(bootstrap.peer_id)
-        if house is not None:
+        bootstrap_host = world.network.host(bootstrap.peer_id)
+        if bootstrap_host is not None:
             sent = world.network.bytes_of[bootstrap.peer_id]
-            self._house.append((len(house.connected_peers()), sent))
-            self._refused = sum(house.refused_connections().values())
+            self._bootstrap.append((len(bootstrap_host.connected_peers()), sent))
+            self._refused = sum(bootstrap_host.refused_connections().values())
         for node in world.up("honest"):
-            if node.peer_id not in self._met_s:
+            if node.peer_id not in self._company_s:
                 began = self._began.setdefault(node.peer_id, self._now)
                 host = node.network.host(node.peer_id)
                 if host is not None and host.connected_peers() - {bootstrap.peer_id}:
-                    self._met_s[node.peer_id] = self._now - began
+                    self._company_s[node.peer_id] = self._now - began
         self._cpu_s.append(time.process_time() - self._began_cpu_s)
 
     def _line(self, world: World) -> str:
         return (
             f"{self._now:.0f} s: {self._cpu_s[-1]:.0f} s of CPU, {_rss_mib()} MiB, "
-            f"{len(world.up('honest'))} up, {len(self._met_s)} have met somebody, "
-            f"{self._house[-1][0]} at the bootstrap, {world.network.num_messages} messages"
+            f"{len(world.up('honest'))} up, {len(self._company_s)} have a peer, "
+            f"{self._bootstrap[-1][0]} at the bootstrap, {world.network.num_messages} messages"
         )
 
     def found(self, world: World) -> dict[str, Any]:
         """Return the figures."""
         nodes, seconds, sent = world.plan.honest, max(1.0, self._now), world.network.bytes_of
-        waits = sorted(self._met_s.values())
-        came, due = self._delivered
+        waits = sorted(self._company_s.values())
+        arrived, due = self._delivered
         (bootstrap,) = world.of_kind("bootstrap")
-        house = [connections for connections, _ in self._house]
-        bytes_by_s = [after[1] - before[1] for before, after in pairwise(self._house)]
+        slots = [connections for connections, _ in self._bootstrap]
+        bytes_by_s = [after[1] - before[1] for before, after in pairwise(self._bootstrap)]
         hops = sorted(self._hops.elements())
         return {
             "virtual_s": round(self._now),
@@ -217,8 +217,8 @@ class _Watch:
             "bytes_a_node_second": round(sum(sent.values()) / nodes / seconds),
             "bootstrap_bytes_a_second": round(sent[bootstrap.peer_id] / seconds),
             "bootstrap_bytes_a_second_most": max(bytes_by_s, default=0),
-            "bootstrap_connections_median": median(house),
-            "bootstrap_connections_most": max(house),
+            "bootstrap_connections_median": median(slots),
+            "bootstrap_connections_most": max(slots),
             "bootstrap_refused": self._refused,
             "connections_a_node": round(mean(self._connections or [0]), 1),
             "connections_most": max(self._connections, default=0),
@@ -229,7 +229,7 @@ class _Watch:
             "first_peer_s_most": _share(waits, 1.0),
             "never_met": len(self._began) - len(waits),
             "longest_alone_s": self._longest_alone_s(),
-            "delivered": round(came / due, 5) if due else None,
+            "delivered": round(arrived / due, 5) if due else None,
             "deliveries_due": due,
             "delivery_s_median": _share(sorted(world.latencies), 0.5),
             "delivery_s_p99": _share(sorted(world.latencies), 0.99),
@@ -248,7 +248,7 @@ class _Watch:
     def _longest_alone_s(self) -> float:
         """Return the longest time that a node has run without a peer, up to the end; 0 if all have
         one."""
-        alone = [self._now - at for peer, at in self._began.items() if peer not in self._met_s]
+        alone = [self._now - at for peer, at in self._began.items() if peer not in self._company_s]
         return round(max(alone, default=0.0), 1)
 
 

@@ -226,8 +226,8 @@ class Child:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            said = "" if self._log is None else f":\n{self._log.read_text()[-4000:]}"
-            raise RuntimeError(f"a benchmark's process has ended early{said}")
+            output = "" if self._log is None else f":\n{self._log.read_text()[-4000:]}"
+            raise RuntimeError(f"a benchmark's process has ended early{output}")
         return line
 
     def close(self) -> None:

@@ -115,8 +115,8 @@ def _train(kind: str, data_dir: Path, rounds: int) -> dict[str, float]:
     watch = CpuWatch(process, data_dir / "metrics.jsonl", _SKIPPED_ROUNDS)
     code = watch.run(_LIMIT_SECONDS)
     if code != 0:
-        said = (data_dir / "log.txt").read_text()[-_LOG_CHARS:]
-        raise RuntimeError(f"{kind} ended with {code} (None: not in time):\n{said}")
+        output = (data_dir / "log.txt").read_text()[-_LOG_CHARS:]
+        raise RuntimeError(f"{kind} ended with {code} (None: not in time):\n{output}")
     return watch.ms_per_round()
 
 

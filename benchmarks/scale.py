@@ -85,15 +85,15 @@ def _real(nodes: int, scale: float) -> dict[str, Any]:
             every_s=EVERY_S, seconds=PUBLISHING_S * scale, groups=GROUPS, chars=CHARS, drain_s=5
         )
         busy, busy_s = _spent(fleet) - before, time.monotonic() - start
-    heard = max(1, len(run.latencies()))
+    received = max(1, len(run.latencies()))
     extra = {key: busy[key] - idle[key] * busy_s / idle_s for key in busy}
     kinds = {key: busy[key] for key in busy if key not in _TOTALS}
     return {
-        "delivered_share": round(heard / max(1, run.num_due()), 4),
-        "batches_heard_a_second": round(heard / nodes / busy_s, 3),
-        "bytes_a_batch": round(extra["written"] / heard),
-        "cpu_ms_a_batch": round(1000 * extra["cpu_s"] / heard, 2),
-        "messages_a_batch": round(busy["received"] / heard, 2),
+        "delivered_share": round(received / max(1, run.num_due()), 4),
+        "batches_heard_a_second": round(received / nodes / busy_s, 3),
+        "bytes_a_batch": round(extra["written"] / received),
+        "cpu_ms_a_batch": round(1000 * extra["cpu_s"] / received, 2),
+        "messages_a_batch": round(busy["received"] / received, 2),
         "idle_bytes_a_second": round(idle["written"] / nodes / idle_s),
         "idle_cpu_ms_a_second": round(1000 * idle["cpu_s"] / nodes / idle_s, 2),
         "share_of_bytes": _shares(kinds, busy["written"]),
@@ -129,12 +129,12 @@ def _alone(nodes: int, scale: float) -> dict[str, Any]:
     swarm.run(2 * EVERY_S)
     swarm.forget()
     swarm.run(2 * EVERY_S * scale)
-    heard, total = max(1, len(swarm.delays_s)), sum(swarm.bytes_of.values())
+    received, total = max(1, len(swarm.delays_s)), sum(swarm.bytes_of.values())
     return {
         "delivered_share": round(swarm.delivered, 4),
-        "bytes_a_batch": round(total / heard),
-        "frames_a_batch": round(sum(swarm.frames_of.values()) / heard, 2),
-        "messages_a_batch": round(1 + swarm.frames_of["copy"] / heard, 2),
+        "bytes_a_batch": round(total / received),
+        "frames_a_batch": round(sum(swarm.frames_of.values()) / received, 2),
+        "messages_a_batch": round(1 + swarm.frames_of["copy"] / received, 2),
         "share_of_bytes": _shares(swarm.bytes_of, total),
     }
 

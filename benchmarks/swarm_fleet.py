@@ -50,7 +50,7 @@ class Run:
     """Batch → publisher and the wall clock at the call."""
     late_s: float
     """Greatest delay of a publisher behind its pace, in seconds."""
-    told_to_wait: int = 0
+    num_refused: int = 0
     """Batches that a node accepted only after it had refused them at first."""
     arrivals: dict[str, dict[str, float]] = field(default_factory=dict)
     """Node → batch → wall clock."""
@@ -113,7 +113,7 @@ class Fleet:
         ):
             run.published.update({k: (v[0], v[1]) for k, v in answer["published"].items()})
             run.late_s = max(run.late_s, answer["late_s"])
-            run.told_to_wait += answer["told_to_wait"]
+            run.num_refused += answer["told_to_wait"]
         self.collect(run, drain_s)
         return run
 

@@ -190,7 +190,7 @@ class Fleet:
         self.rng = random.Random(config["seed"])
         self._tasks: Iterator[Task] = iter(())
         self.published: dict[str, tuple[str, float]] = {}
-        self.num_told_to_wait = 0
+        self.num_refused = 0
         """Batches of the latest pace that their node accepted only after a refusal."""
         self._keys = itertools.count(config["seed"] << 32)
         self._late = 0.0
@@ -207,9 +207,9 @@ class Fleet:
             peer = await self._start_one(nursery, identity, settings)
             addresses.append(peer.member.host.listen_addrs()[0])
         if not self.config["is_bootstrap"]:
-            # The same in every process, and known to the worker that its nodes share: one that
-            # answers for many nodes in turn would be the first thing to be overloaded. Else each
-            # process asks its own questions, of which others hear with the batch.
+            # The same in every process and cached by the shared worker: a worker that computes for
+            # many nodes would be overloaded first. With `new_questions` each process has its own
+            # questions, which other processes receive with the batch.
             are_new = self.config.get("new_questions", False)
             rng = random.Random(self.config["seed"] if are_new else _TASKS_SEED)
             tasks = await trio.to_thread.run_sync(draw_tasks, rng, _NUM_TASKS)
@@ -248,7 +248,7 @@ class Fleet:
     async def publish(self, *, every_s: float, seconds: float, groups: int, chars: int) -> Any:
         """Publish from every node at an even pace, the nodes spread over it."""
         self.published = {}
-        self.num_told_to_wait = 0
+        self.num_refused = 0
         self._late = 0.0
         start = trio.current_time() + 0.5
         offset = self.config["offset"]
@@ -261,7 +261,7 @@ class Fleet:
         return {
             "published": self.published,
             "late_s": self._late,
-            "told_to_wait": self.num_told_to_wait,
+            "told_to_wait": self.num_refused,
         }
 
     async def _publish_one(
@@ -289,14 +289,14 @@ class Fleet:
 
     async def _accept(self, node: NodeComponents, request: m.Publish, end: float) -> None:
         """Submit a batch as a trainer does: retry while the node refuses it."""
-        is_told = False
+        is_refused = False
         while trio.current_time() < end:
             called = time.time()
             try:
                 own = await node.outbox.accept(request, max_groups=MAX_PACED_GROUPS)
             except OutboxFullError:
-                self.num_told_to_wait += not is_told
-                is_told = True
+                self.num_refused += not is_refused
+                is_refused = True
                 await trio.sleep(_RETRY_S)
                 continue
             assert own.signed is not None

@@ -188,15 +188,15 @@ def train(
         ),
     )
     clock = Clock(swarm, joined)
-    before, heard = _cpu_beside(), swarm.status()["groups_received"]
+    before, received = _cpu_of_children(), swarm.status()["groups_received"]
     wall, cpu = time.perf_counter(), time.process_time()
     trainer.train()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    spent = _cpu_beside() - before
+    spent = _cpu_of_children() - before
     return {
         "rounds": rounds,
         "groups_of_others": joined.num_external,
-        "groups_heard": swarm.status()["groups_received"] - heard,
+        "groups_heard": swarm.status()["groups_received"] - received,
         "beside_start_cpu_s": before,
         "wall_s": wall,
         "cpu_s": cpu,
@@ -237,10 +237,10 @@ def held_out(policy: Policy, swarm: shoal.Swarm) -> float:
     ).pass_at_1
 
 
-def _cpu_beside() -> float:
+def _cpu_of_children() -> float:
     """CPU seconds that the processes started by this one have taken so far."""
-    beside = psutil.Process().children(recursive=True)
-    return sum(times.user + times.system for times in (one.cpu_times() for one in beside))
+    processes = psutil.Process().children(recursive=True)
+    return sum(times.user + times.system for times in (one.cpu_times() for one in processes))
 
 
 def _trl(
@@ -340,22 +340,22 @@ def _share(
 def _costs(place: Path, busy: dict[str, Any]) -> dict[str, float]:
     """Return the CPU time of joining at the start, for a round and for a group received."""
     rounds = busy["rounds"]
-    with neighbour(place / "silent") as (line, _), _standing_still("shoal_policy"):
+    with neighbour(place / "silent") as (line, _), _paused("shoal_policy"):
         note("TRL with tiny, beside a silent node")
         quiet = _trl(place / "in-silence", line, rounds)
     round_s = _joining_cpu_s(quiet) / rounds
-    heard = busy["groups_heard"] - quiet["groups_heard"]
+    received = busy["groups_heard"] - quiet["groups_heard"]
     return {
         "start_s": quiet["beside_start_cpu_s"],
         "round_s": round_s,
-        "group_heard_s": (_joining_cpu_s(busy) - round_s * rounds) / max(1, heard),
+        "group_heard_s": (_joining_cpu_s(busy) - round_s * rounds) / max(1, received),
         "round_share_of_cpu": round_s * rounds / quiet["cpu_s"],
         "groups_heard_a_round": busy["groups_heard"] / rounds,
     }
 
 
 @contextmanager
-def _standing_still(module: str) -> Iterator[None]:
+def _paused(module: str) -> Iterator[None]:
     """Stop the descendant processes that run a module, and continue them afterwards."""
     below = psutil.Process().children(recursive=True)
     stopped = [one for one in below if module in one.cmdline()]

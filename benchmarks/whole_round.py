@@ -113,7 +113,7 @@ def require_same_work(case: Case, found: Mapping[str, Found]) -> None:
     ours = found["ours"]
     longest = LENGTHS_APART if case.vocabulary else LENGTHS_APART_LEARNING
     for name, other in found.items():
-        if other.asked != ours.asked:
+        if other.questions_digest != ours.questions_digest:
             raise RuntimeError(f"{case.name}: {name} was asked other questions than ours")
         if abs(other.with_signal - ours.with_signal) > SIGNAL_APART * case.questions:
             raise RuntimeError(

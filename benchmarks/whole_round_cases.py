@@ -185,7 +185,7 @@ class Found:
     """Generated in a round."""
     with_signal: float
     """Groups of a round whose rewards differ."""
-    asked: str
+    questions_digest: str
     """A digest of the questions."""
     peak_mib: float
 
@@ -205,7 +205,7 @@ class RoundCounter:
     _ended: float = 0.0
     _tokens: int = 0
     _with_signal: int = 0
-    _asked: Any = field(default_factory=hashlib.sha256)
+    _questions: Any = field(default_factory=hashlib.sha256)
     _peak_mib: float = 0.0
 
     def end_of_round(
@@ -228,7 +228,7 @@ class RoundCounter:
             return
         self._tokens += sum(lengths)
         self._with_signal += with_signal
-        self._asked.update("\0".join(questions).encode())
+        self._questions.update("\0".join(questions).encode())
         if counted == self.case.rounds:
             self._ended = self.cpu_seconds()
             self._peak_mib = peak_mib()
@@ -243,6 +243,6 @@ class RoundCounter:
             cpu_ms=1000 * (self._ended - self._started) / rounds,
             tokens=self._tokens / rounds,
             with_signal=self._with_signal / rounds,
-            asked=self._asked.hexdigest(),
+            questions_digest=self._questions.hexdigest(),
             peak_mib=self._peak_mib,
         )
