@@ -14,7 +14,7 @@ from rich.table import Table
 from benchmarks.harness import ROOT, Report, note, show
 
 LIMIT_SECONDS = 1800.0
-"""No benchmark takes so long; one that does is ended and counted as failed."""
+"""Time limit of one benchmark. One that exceeds it is ended and counted as failed."""
 
 NOT_BENCHMARKS = {"__init__", "__main__", "harness"}
 

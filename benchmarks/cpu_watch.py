@@ -1,6 +1,6 @@
-"""CPU seconds of a trainer and its node while they run; their task workers are left out.
+"""CPU seconds of a trainer and its node while they run, without their task workers.
 
-Wall time on a busy machine says what else ran there; CPU time hardly changes with it.
+Wall time depends on the machine's other load; CPU time hardly does.
 """
 
 from __future__ import annotations

@@ -40,19 +40,19 @@ DATA_BYTES = 1700
 _SEED = 7
 _LOOK_S = 10.0
 _TRACED = 300
-"""Batches of a round whose deliveries are noted."""
+"""Batches of a round whose deliveries are recorded."""
 
 
 def measure(options: Options) -> Report:
     """Run each case in turn."""
-    asked = [argument for argument in sys.argv[1:] if argument[0].isdigit()]
+    arguments = [argument for argument in sys.argv[1:] if argument[0].isdigit()]
     results: dict[str, Any] = {}
     goals: list[Goal] = []
-    for case in asked or [QUICK if options.quick else CASE]:
+    for case in arguments or [QUICK if options.quick else CASE]:
         note(f"{case} ...")
         nodes, seconds, *cpu_s = map(int, case.split("x"))
         logging.disable(logging.CRITICAL)
-        gc.disable()  # a crowd leaves no cycles, and is walked for nothing
+        gc.disable()  # a crowd makes no cycles: a collection would find nothing
         with deterministic(_SEED), memoised():
             found = trio.run(
                 _play, nodes, float(seconds), float(*cpu_s or [math.inf]), clock=jumping_clock()
@@ -72,7 +72,7 @@ def measure(options: Options) -> Report:
 
 
 def arrivals(nodes: int) -> list[float]:
-    """Return when each comes: 64 at once, then twice as many each minute."""
+    """Return each node's arrival: 64 at once, then twice as many each minute."""
     return [DOUBLES_S * math.log2(max(1.0, number / FIRST)) for number in range(1, nodes + 1)]
 
 
@@ -100,7 +100,7 @@ async def _play(nodes: int, seconds: float, most_cpu_s: float) -> dict[str, Any]
             **crowd.figures(since=trio.current_time() / 2),
             **rates,
             **{f"{key}_worst": value for key, value in worst.items()},
-            "bootstrap_refused": crowd.house.conn_manager.num_refused,
+            "bootstrap_refused": crowd.bootstrap_node.conn_manager.num_refused,
         }
 
 
@@ -108,33 +108,33 @@ _WORST = ("heard", "bytes", "busiest_bytes", "bootstrap_connections", "bootstrap
 
 
 class _Look:
-    """What all nodes have done and sent by a moment."""
+    """Totals of all nodes' actions and bytes at one moment."""
 
     def __init__(self, crowd: Crowd) -> None:
         self._crowd = crowd
         self._at = trio.current_time()
-        self._heard = {node: node.num_heard for node in crowd.nodes}
+        self._received = {node: node.num_received for node in crowd.nodes}
         self._bytes = Counter(crowd.network.bytes_of)
 
     def since(self, before: _Look) -> dict[str, Any]:
-        """Return what a node did a second."""
+        """Return the rates per node and second."""
         crowd, seconds = self._crowd, max(1e-9, self._at - before._at)
-        old = [node for node in crowd.nodes if node in before._heard]
+        old = [node for node in crowd.nodes if node in before._received]
 
         def sent(node: CrowdNode) -> float:
             name = node.host.peer_id
             return (self._bytes[name] - before._bytes[name]) / seconds
 
-        heard = [(self._heard[node] - before._heard[node]) / seconds for node in old]
+        received = [(self._received[node] - before._received[node]) / seconds for node in old]
         uplinks = [sent(node) for node in old]
         depths = Counter(depth_in(node.keeper.shards) for node in crowd.nodes)
         return {
             "nodes": len(crowd.nodes),
-            "heard": _mean(heard),
+            "heard": _mean(received),
             "bytes": _mean(uplinks),
             "busiest_bytes": round(max(uplinks, default=0.0)),
-            "bootstrap_bytes": round(sent(crowd.house)),
-            "bootstrap_connections": len(crowd.house.host.connected_peers()),
+            "bootstrap_bytes": round(sent(crowd.bootstrap_node)),
+            "bootstrap_connections": len(crowd.bootstrap_node.host.connected_peers()),
             "connections": _mean([len(node.host.connected_peers()) for node in old]),
             "topics": _mean([len(node.gossip.topics()) for node in old]),
             "depth_median": median(depths.elements()) if depths else 0,

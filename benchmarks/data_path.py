@@ -1,4 +1,4 @@
-"""What one delivery costs between a socket and a buffer: CPU, Trio's steps, system calls, frames.
+"""Cost of one delivery from socket to buffer: CPU, Trio's steps, system calls, frames.
 
 Eight whole nodes in one process, one shard. *busy*: each publishes a batch of eight groups (eight
 completions of 200 characters) a second. *quiet*: a batch of one group every 16 s. A delivery is one
@@ -7,9 +7,9 @@ another run of the same schedule, because counting costs time.
 
     python -m benchmarks.data_path --beside TREE
 
-runs another checkout at the same time, so that whatever else the machine does troubles both alike.
-`--slowly 5` lets Trio's clock run five times slower than the wall's in all of them: who shares the
-machine with other work keeps the pace all the same, and what is divided by deliveries stays.
+runs another checkout at the same time, so that other load on the machine affects both equally.
+`--slowly 5` slows Trio's clock to a fifth of real time in all of them, so that the pace can be kept
+on a shared machine. Figures per delivery do not change.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ class _Swarm:
             "proxies": {}, "is_bootstrap": len(identities) == 1, "num_nodes": len(identities),
             "offset": 0, "keys": keys, "counted": counted, "slowness": self.slowness,
         }  # fmt: skip
-        rooms = (".", "proto", "p2p", "policy", "bootstrap", "lab")  # else those installed here
+        # Without these the installed packages would be measured.
+        rooms = (".", "proto", "p2p", "policy", "bootstrap", "lab")
         path = os.pathsep.join(str(tree / room) for room in rooms)
         process = subprocess.Popen(
             [sys.executable, "-P", str(_WORKER), json.dumps(config)],
@@ -117,7 +118,7 @@ class _Swarm:
         return json.loads(line)
 
     def ready(self) -> None:
-        """Wait until all nodes run and have met."""
+        """Wait until all nodes run and are connected."""
         self._answer(self._nodes)
         deadline = time.monotonic() + _MESH_S
         while time.monotonic() < deadline:
@@ -129,7 +130,7 @@ class _Swarm:
             time.sleep(0.25)
 
     def tell(self, do: str, **arguments: Any) -> None:
-        """Send a command; `answer` returns what comes of it."""
+        """Send a command; `answer` returns its result."""
         assert self._nodes.stdin is not None
         self._nodes.stdin.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
         self._nodes.stdin.flush()
@@ -157,7 +158,8 @@ class _Swarm:
 
 
 def _lasting_ports(count: int) -> list[int]:
-    """Return free ports that the system gives to no connection: the other swarm makes many."""
+    """Return free ports outside the system's range for outgoing connections: the other swarm makes
+    many."""
     found: list[int] = []
     for port in random.sample(range(20_000, 32_000), 1000):
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -186,7 +188,7 @@ def _open(trees: Sequence[Path], *, counted: bool, slowness: float) -> Iterator[
 
 
 def _play(swarms: Sequence[_Swarm], pace: Pace) -> list[dict[str, float]]:
-    """Publish everywhere at once; return what each swarm's deliveries took."""
+    """Publish everywhere at once; return the costs of each swarm's deliveries."""
     warm = {"every_s": pace.every_s, "groups": pace.groups, "chars": 200}
     for swarm in swarms:
         swarm.tell("publish", **warm, seconds=min(3.0, pace.every_s))
@@ -205,7 +207,7 @@ def _play(swarms: Sequence[_Swarm], pace: Pace) -> list[dict[str, float]]:
 
 
 def _delays(swarm: _Swarm, published: dict[str, Any]) -> list[float]:
-    """Return how long each delivery took, once none is missing or the time is up."""
+    """Return each delivery's latency, once all have arrived or the time is up."""
     deadline = time.monotonic() + swarm.slowness * _DRAIN_S
     while True:
         arrivals = swarm.ask("arrivals")
@@ -250,7 +252,8 @@ _OF_COUNTED = (*_FIGURES, "copies")
 def measure(
     options: Options, beside: Path | None = None, only: str = "", slowness: float = 1.0
 ) -> Report:
-    """Measure this checkout, and `beside` at the same time; `only` one pace, `slowness` slower."""
+    """Measure this checkout and, at the same time, the one at `beside`. `only` names one pace;
+    `slowness` divides the clock's speed."""
     trees = {"here": ROOT, **({"beside": beside} if beside else {})}
     repeats = 1 if options.quick else 3
     results: dict[str, Any] = {}

@@ -1,7 +1,7 @@
-"""Many nodes in one process, as `swarm_worker` runs them, and what it took, for `data_path`.
+"""Runs many nodes in one process, as `swarm_worker` does, and counts their costs for `data_path`.
 
-It is run as a file, with the tree to measure on PYTHONPATH, so that an older one can be counted
-too: everything is counted at what both share, Trio, the system's calls and noise.
+It is run as a file, with the tree to measure on PYTHONPATH, so that an older one can be measured
+too: all counters sit in what both trees share, namely Trio, system calls and noise.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Frames:
         self._body = 0
 
     def take(self, plain: bytes) -> None:
-        """Look at what is encrypted next; before yamux there is a negotiation in text."""
+        """Count the frames of the next plaintext; before yamux there is a negotiation in text."""
         self._begun = self._begun or plain[:1] == b"\0"
         if not self._begun:
             return
@@ -76,7 +76,7 @@ class _Frames:
 
 
 def _count(counts: Counter[str]) -> None:
-    """Wrap what sends, receives and encrypts."""
+    """Wrap the functions that send, receive and encrypt."""
     with socket.socket() as some:
         socket_type: Any = type(trio.socket.from_stdlib_socket(some))
     for name in ("recv", "send"):
@@ -119,7 +119,7 @@ def _count_frames(counts: Counter[str]) -> None:
 
 
 def _texts_beforehand() -> None:
-    """Publish texts made now: what it costs to make them is no part of a delivery."""
+    """Publish texts made in advance: making them is not part of a delivery's cost."""
     rng = random.Random(4)
     made = [reasoning(rng, _CHARS) for _ in range(_NUM_TEXTS)]
 
@@ -131,7 +131,7 @@ def _texts_beforehand() -> None:
 
 
 def main(config: dict[str, Any]) -> None:
-    """Run the nodes; their snapshots tell the counts too."""
+    """Run the nodes; their snapshots include the counts."""
     spare_collector()
     _texts_beforehand()
     counts: Counter[str] = Counter()
@@ -153,7 +153,7 @@ def main(config: dict[str, Any]) -> None:
     publish = swarm_worker.Fleet.publish
 
     async def slowly(self: Any, **how: Any) -> Any:
-        if clock is not None:  # they have met at full speed
+        if clock is not None:  # they have connected at full speed
             clock.rate = 1 / slowness
         return await publish(self, **how)
 

@@ -1,14 +1,14 @@
-"""Does every batch arrive, how fast, and what of a swarm that was parted.
+"""Measures whether every batch arrives, how fast, and how a swarm recovers from a partition.
 
 Whole nodes on loopback in two processes, one shard, each publishing a batch of eight groups (eight
-completions of 200 characters) every five seconds. *calm*: nothing in the way. *faulty*: every
+completions of 200 characters) every five seconds. *calm*: no faults. *faulty*: every
 connection through a proxy that delays each way by 200 ms and drops 5 % of the connections a minute.
 *parted*: eight nodes, four on each side of a link that passes nothing for 60 s, while all publish;
-then the time until they are one mesh again, and until everybody has what it missed. *overload*: as
-many nodes as in *calm*, each making batches at a pace for which the machine would need twice the
-cores that it has, by what a delivery cost in *calm*. Latency runs from the call that puts a batch
-on the publisher's disk to its first group's entry into another node's buffer. A publisher whose
-node tells it to wait tries again twice a second, as a trainer does.
+then the time until they are one mesh again, and until every node has the batches it missed.
+*overload*: as many nodes as in *calm*, each publishing at a pace that would need twice the
+machine's cores at the cost of a delivery in *calm*. Latency runs from the call that puts a batch on
+the publisher's disk to its first group's entry into another node's buffer. A publisher whose node
+tells it to wait tries again twice a second, as a trainer does.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ CHARS = 200
 EVERY_S = 5.0
 DELAY_S = 0.2
 LATE_S = 30.0
-"""From publication to arrival; what takes longer came late."""
+"""From publication to arrival; a slower delivery counts as late."""
 DROPS_PER_MINUTE = 0.05
 PARTED_NODES = 8
 PARTED_SECONDS = 60.0
 OVERLOAD = 2.0
-"""Cores that the overload would need, of those that are there."""
+"""Cores that the overload would need, as a multiple of the machine's."""
 _HEAL_LIMIT_S = 120.0
 _MESH_LOW = MeshSettings().degree_low
 
@@ -70,7 +70,7 @@ def measure(options: Options) -> Report:
 
 
 def _overload_every_s(calm: dict[str, Any]) -> float:
-    """Return a publisher's pace at which all deliveries would need twice the cores there are."""
+    """Return a publisher's pace at which all deliveries would need twice the machine's cores."""
     cores = environment()["cpus_usable"] or environment()["cpu_count"]
     cost_s = (calm["cpu_ms_per_delivery"] + calm["task_worker_cpu_ms_per_delivery"]) / 1000
     return float(calm["nodes"] * (calm["nodes"] - 1) * cost_s / (OVERLOAD * cores))
@@ -90,7 +90,7 @@ def _case(
         open_fleet(
             Path(folder),
             num_nodes=nodes,
-            # All hear everything, also after the swarm has divided itself.
+            # All nodes receive everything, also after the swarm has split into shards.
             keys={"subscribe_shards": "64"},
             proxies=proxies if name == "faulty" else None,
         ) as fleet,
@@ -105,14 +105,14 @@ def _case(
             "nodes": nodes,
             "batches_made": nodes * math.ceil(seconds / every_s),
             **_delivered(run),
-            "told_to_wait": run.told_to_wait,
+            "told_to_wait": run.num_refused,
             "publisher_late_s": round(run.late_s, 2),
             **_cost(run, before, fleet.usage()),
         }
 
 
 def _cost(run: Run, before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
-    """Return what a delivery took of the cores, the wait for the last ones included."""
+    """Return the CPU milliseconds per delivery, including the wait for the last ones."""
     delivered = max(1, len(run.latencies()))
     return {
         "cpu_ms_per_delivery": round(1000 * (after["cpu_s"] - before["cpu_s"]) / delivered, 2),
@@ -124,8 +124,8 @@ def _cost(run: Run, before: dict[str, float], after: dict[str, float]) -> dict[s
 
 def _settle(fleet: Fleet) -> None:
     least = min(_MESH_LOW, fleet.num_nodes - 1)
-    took = fleet.wait_until(lambda states: all(s["mesh"] >= least for s in states), 120.0)
-    note(f"  meshes after {took:.0f} s")
+    settled_s = fleet.wait_until(lambda states: all(s["mesh"] >= least for s in states), 120.0)
+    note(f"  meshes after {settled_s:.0f} s")
 
 
 def _delivered(run: Run) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def _parted(seconds: float) -> dict[str, Any]:
 
 
 def _is_one_mesh(fleet: Fleet) -> bool:
-    """True if every mesh has its least size, and somebody of the other side."""
+    """True if every mesh has its minimum size, and a peer from the other side."""
     one, other = fleet.ask("connected")
     return all(
         len(state["mesh"]) >= _MESH_LOW and bool(set(state["mesh"]) & set(across))

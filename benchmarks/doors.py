@@ -1,10 +1,10 @@
-"""Thousands come, a thousand a minute, through one bootstrap of 256 slots: when has each company?
+"""A thousand peers a minute join through one bootstrap of 256 slots: when does each find a peer?
 
-Simulated in virtual time: each peer is the real discovery, the real list of peers and the real room
-(`reputation.conn_manager`), over a simulated host; a connection is three trips of 5 to 80 ms, a
-request two. Not there: streams and ciphers, gossip, manifests, standing, trainers. So it measures
-the slots, and not what a bootstrap's processor bears. Company is the first connection to somebody
-who is not the bootstrap.
+Simulated in virtual time: each peer is the real discovery, the real list of peers and the real
+connection limit (`reputation.conn_manager`), over a simulated host; a connection is three trips of
+5 to 80 ms, a request two. Missing: streams and encryption, gossip, manifests, reputation, trainers.
+So it measures the slots, and not the bootstrap's CPU load. Company is the first connection to a
+peer other than the bootstrap.
 
     python -m benchmarks.doors                3,000 in three minutes, and two minutes more
     python -m benchmarks.doors 10000x600x300  peers x seconds of arriving x seconds after that
@@ -42,7 +42,7 @@ _COMPANY_S = 60.0
 
 
 class Peer:
-    """One peer: it listens, looks for others, answers whom it knows, and makes room."""
+    """One peer: it listens, discovers peers, serves its peer list, and frees slots."""
 
     def __init__(self, network: SimulatedNetwork, number: int, bootstrap: str, slots: int) -> None:
         address = f"/ip4/10.{number >> 16}.{number >> 8 & 255}.{number & 255}/tcp/4001"
@@ -71,31 +71,31 @@ class Peer:
             on_sent=lambda peer, _request: self._answered(peer),
         )
         services.serve_full(self.host, self.discovery.note_full)
-        self.came_at = trio.current_time()
-        self.met_at = math.inf
-        self.host.add_peer_callbacks(connected=self._met)
+        self.joined_at = trio.current_time()
+        self.company_at = math.inf
+        self.host.add_peer_callbacks(connected=self._on_peer)
         self._bootstrap = bootstrap.rpartition("/")[2]
 
     async def run(self, nursery: trio.Nursery) -> None:
-        """Be there."""
+        """Run until cancelled."""
         await nursery.start(self.conn_manager.run)
         await nursery.start(self.host.run)
         await nursery.start(self.discovery.run)
 
     def _answered(self, peer: Any) -> None:
-        """A peer has asked whom this one knows; the manifest came in the same moment."""
+        """A peer has requested the peer list; it received the manifest at the same moment."""
         for protocol in (PEERS_PROTOCOL, MANIFEST_PROTOCOL):
             self.conn_manager.record_response(peer, protocol)
 
-    def _met(self, peer: Any) -> None:
-        if peer != self._bootstrap and self.met_at == math.inf:
-            self.met_at = trio.current_time()
+    def _on_peer(self, peer: Any) -> None:
+        if peer != self._bootstrap and self.company_at == math.inf:
+            self.company_at = trio.current_time()
 
 
 def measure(options: Options) -> Report:
     """Run the case."""
-    asked = [argument for argument in sys.argv[1:] if argument[0].isdigit()]
-    case = asked[0] if asked else QUICK if options.quick else CASE
+    arguments = [argument for argument in sys.argv[1:] if argument[0].isdigit()]
+    case = arguments[0] if arguments else QUICK if options.quick else CASE
     count, arriving_s, after_s = map(int, case.split("x"))
     logging.disable(logging.CRITICAL)
     with deterministic(_SEED):
@@ -116,15 +116,19 @@ async def _play(count: int, arriving_s: float, after_s: float) -> dict[str, Any]
     held: list[tuple[float, int, int]] = []
     async with trio.open_nursery() as nursery:
         await nursery.start(network.run)
-        house = Peer(network, 0, "", SLOTS)
-        await house.run(nursery)
-        address = house.host.listen_addrs()[0]
+        bootstrap_peer = Peer(network, 0, "", SLOTS)
+        await bootstrap_peer.run(nursery)
+        address = bootstrap_peer.host.listen_addrs()[0]
 
         async def look() -> None:
             while True:
-                room = house.conn_manager
+                room = bootstrap_peer.conn_manager
                 held.append(
-                    (trio.current_time(), len(house.host.connected_peers()), room.num_refused)
+                    (
+                        trio.current_time(),
+                        len(bootstrap_peer.host.connected_peers()),
+                        room.num_refused,
+                    )
                 )
                 if len(held) % 12 == 0:
                     note(f"{held[-1]}, {len(peers)} came, {time.process_time():.0f} s of CPU")
@@ -137,7 +141,7 @@ async def _play(count: int, arriving_s: float, after_s: float) -> dict[str, Any]
             nursery.start_soon(peers[-1].run, nursery)
         await trio.sleep_until(arriving_s + after_s)
         nursery.cancel_scope.cancel()
-    waits = sorted(peer.met_at - peer.came_at for peer in peers)
+    waits = sorted(peer.company_at - peer.joined_at for peer in peers)
     arriving = [one for at, one, _ in held if at <= arriving_s]
     later = [one for at, one, _ in held if at > arriving_s + after_s / 2]
     return {
@@ -149,8 +153,8 @@ async def _play(count: int, arriving_s: float, after_s: float) -> dict[str, Any]
         "bootstrap_connections_arriving_median": median(arriving),
         "bootstrap_connections_later_median": median(later),
         "refused_arriving": max(number for at, _, number in held if at <= arriving_s),
-        "refused": house.conn_manager.num_refused,
-        "let_go": house.conn_manager.num_disconnected,
+        "refused": bootstrap_peer.conn_manager.num_refused,
+        "let_go": bootstrap_peer.conn_manager.num_disconnected,
         "cpu_s": round(time.process_time(), 1),
     }
 

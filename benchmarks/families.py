@@ -1,10 +1,10 @@
-"""What a model gets right in each task family, and where it could learn.
+"""Measures a model's right answers in each task family, and where it could learn.
 
     python -m benchmarks.families --model smollm2 --tasks chat --shots 4
 
-The untrained model answers questions that are kept for trying prompts (`--shots auto` takes its own
-from them, too): none is trained on, held out or judged. *Signal* is the share of questions whose
-answers do not all earn alike, for only these train anything.
+The untrained model answers questions reserved for trying prompts (`--shots auto` uses them, too):
+none is trained on, held out or judged. *Signal* is the share of questions whose answers earn
+different rewards: only these have a gradient.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from shoal_wire.types import FinishReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class FamilyResult:
     """One family."""
 
     family: str
@@ -52,8 +52,8 @@ class Asked:
     """Tokens of a prompt, on average."""
 
 
-def ask(settings: Settings, families: Sequence[str], questions: int) -> list[Asked]:
-    """Ask each family of the settings' tasks, or those named. Raises ModelError, TaskError."""
+def ask(settings: Settings, families: Sequence[str], questions: int) -> list[FamilyResult]:
+    """Measure each family of the settings' tasks, or those named. Raises ModelError, TaskError."""
     manifest = make_manifest(
         "families", starting_families(settings.task_preset, settings.task_files)
     )
@@ -78,7 +78,9 @@ def ask(settings: Settings, families: Sequence[str], questions: int) -> list[Ask
         ]
 
 
-def _ask(policy: Policy, settings: Settings, tasks: TaskSource, family: str, count: int) -> Asked:
+def _ask(
+    policy: Policy, settings: Settings, tasks: TaskSource, family: str, count: int
+) -> FamilyResult:
     groups = LocalGenerator().generate(
         GenerationRequest(
             questions=tasks.trials(family, count),
@@ -96,9 +98,9 @@ def _ask(policy: Policy, settings: Settings, tasks: TaskSource, family: str, cou
 
 def _summed_up(
     policy: Policy, family: str, groups: Sequence[OwnGroup], rewards: Sequence[Sequence[float]]
-) -> Asked:
+) -> FamilyResult:
     answers = [answer for group in groups for answer in group.answers]
-    return Asked(
+    return FamilyResult(
         family=family,
         questions=len(groups),
         right=mean(reward for earned in rewards for reward in earned),
@@ -108,8 +110,8 @@ def _summed_up(
     )
 
 
-def markdown(found: Sequence[Asked]) -> str:
-    """The table of families: what a model answers, by family."""
+def markdown(found: Sequence[FamilyResult]) -> str:
+    """The table of a model's answers, by family."""
     head = ["family", "right", "questions with signal", "answers that ended", "prompt, tokens"]
     rows = [head, ["---"] * len(head)]
     rows += [
@@ -124,7 +126,7 @@ def markdown(found: Sequence[Asked]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Ask and print. Exit code 2 for a model that cannot be used."""
+    """Measure and print. Exit code 2 for a model that cannot be used."""
     flags = argparse.ArgumentParser(prog="python -m benchmarks.families", description=__doc__)
     flags.add_argument("--model", default="smollm2")
     flags.add_argument("--tasks", default="chat", help="a preset")

@@ -1,9 +1,9 @@
-"""Games of several turns: keys and values held over turns, against each turn computed anew.
+"""Games of several turns: a KV cache kept between turns, against recomputing each turn.
 
 Both ways play the same games, compared token by token, in float32 on one thread, and take turns
-within each repeat. Counted are the tokens that go through the first layer, padding and rows that
-wait included, and CPU seconds. *Least* is every token of a game once, its prompt once for all games
-of one question. The environment is a function in this process, so its time is next to nothing.
+within each repeat. Counted are the tokens that go through the first layer, including padding and
+waiting rows, and CPU seconds. *Least* counts every token of a game once, and a question's prompt
+once for all its games. The environment is a function in this process, so its time is negligible.
 
 Two random Qwen2 of the generation benchmark, which end a message after some ten tokens: hidden size
 256, and Qwen2.5-0.5B's dimensions with 2 layers and a vocabulary of 4,096.
@@ -46,7 +46,8 @@ _DONE_ODDS = 1 / 12
 """Chance that the environment ends a game after a message."""
 _HEARD_WORDS = (2, 12)
 _LEAST_ALIKE = 0.9
-"""A draw next to the edge between two tokens goes either way by rounding; its game then differs."""
+"""A sample at the boundary of two tokens can fall on either side by rounding; its game then
+differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,8 @@ def measure(options: Options) -> Report:
 
 
 def _ending(policy: Policy) -> Policy:
-    """The same with more end tokens: its messages are seldom cut, which would end their games."""
+    """The same with more end tokens: its messages are seldom truncated, which would end their
+    games."""
     size = int(policy.model.config.vocab_size)
     return replace(policy, eos_ids=frozenset(range(size - int(size * _END_ODDS), size)))
 
@@ -86,15 +88,15 @@ def _time(policy: Policy, options: Options) -> dict[str, Any]:
     turns = 4 if options.quick else MAX_TURNS
     ways = {"held": LocalGenerator(), "anew": LocalGenerator(partial(generate))}
     timings: dict[str, list[Timing]] = {name: [] for name in ways}
-    asked = [_question(number, turns) for number in range(GAMES)]
+    game_questions = [_question(number, turns) for number in range(GAMES)]
     for repeat in range(QUICK_REPEATS if options.quick else REPEATS):
         for name, way in ways.items():
-            timings[name].append(_timed(policy, way, asked, repeat))
+            timings[name].append(_timed(policy, way, game_questions, repeat))
         if _alike(timings) < _LEAST_ALIKE:
             raise RuntimeError("the two ways play other games")
     count = GAMES * COMPLETIONS
     answers = [one for timing in timings["held"] for one in timing.answers]
-    prompts = sum(len(build_prompt(policy, one) or ()) for one in asked)
+    prompts = sum(len(build_prompt(policy, one) or ()) for one in game_questions)
     return {
         "games": count,
         "alike_share": _alike(timings),
@@ -118,22 +120,26 @@ def _time(policy: Policy, options: Options) -> dict[str, Any]:
 def _alike(timings: dict[str, list[Timing]]) -> float:
     """Share of the games that are the same to the last token."""
     pairs = [
-        (held.ids, anew.ids)
+        (held.ids, recomputed.ids)
         for one, other in zip(timings["held"], timings["anew"], strict=True)
-        for held, anew in zip(one.answers, other.answers, strict=True)
+        for held, recomputed in zip(one.answers, other.answers, strict=True)
     ]
-    return sum(held == anew for held, anew in pairs) / len(pairs)
+    return sum(held == recomputed for held, recomputed in pairs) / len(pairs)
 
 
 def _ratio(timings: dict[str, list[Timing]], name: str) -> float:
-    """Median of the repeats' ratios, anew over held."""
+    """Median of the repeats' ratios, recomputed over cached."""
     pairs = zip(timings["anew"], timings["held"], strict=True)
-    return float(median([getattr(anew, name) / getattr(held, name) for anew, held in pairs]))
+    return float(
+        median([getattr(recomputed, name) / getattr(held, name) for recomputed, held in pairs])
+    )
 
 
-def _timed(policy: Policy, way: LocalGenerator, asked: Sequence[Question], seed: int) -> Timing:
-    asking = GenerationRequest(
-        questions=asked,
+def _timed(
+    policy: Policy, way: LocalGenerator, game_questions: Sequence[Question], seed: int
+) -> Timing:
+    batch = GenerationRequest(
+        questions=game_questions,
         policy=policy,
         policy_version=0,
         num_completions=COMPLETIONS,
@@ -143,7 +149,7 @@ def _timed(policy: Policy, way: LocalGenerator, asked: Sequence[Question], seed:
     )
     with _tokens_of(policy) as tokens:
         cpu = time.process_time()
-        groups = way.generate(asking)
+        groups = way.generate(batch)
         seconds = time.process_time() - cpu
     answers = [answer for group in groups for answer in group.answers]
     return Timing(answers, sum(tokens), seconds)
@@ -184,12 +190,12 @@ def _world(requests: Sequence[PlayRequest]) -> list[Play]:
             random.Random("/".join((str(request.task), *request.messages[: place + 1])))
             for place in range(len(request.messages))
         ]
-        heard = tuple(
+        observed = tuple(
             " ".join(chance.choices("abcdefghij", k=chance.randint(*_HEARD_WORDS)))
             for chance in chances
         )
         done = chances[-1].random() < _DONE_ODDS
-        plays.append(Play(observations=heard, done=done, reward=0.0))
+        plays.append(Play(observations=observed, done=done, reward=0.0))
     return plays
 
 

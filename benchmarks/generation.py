@@ -1,9 +1,9 @@
 """Generation: ours against transformers' plain ``generate`` and its continuous batching.
 
 The same model in float32, prompts, number of completions and sampling settings for all, on one
-thread; candidates take turns within each repeat. Rows end at different times. What is compared is
-time for each sampled token, end tokens included, padding not: CPU seconds, wall beside it. A run
-in which the three do not give the same tokens when greedy ends with an error.
+thread; candidates take turns within each repeat. Rows end at different times. Compared is the time
+per sampled token, including end tokens but not padding: CPU seconds, and wall time. A run in which
+the three give different greedy tokens ends with an error.
 
 Three models: the embedded one with questions of its own tasks; a random Qwen2 of hidden size 256
 and 4 layers; a random one of Qwen2.5-0.5B's dimensions with 4 layers.

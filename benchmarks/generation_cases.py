@@ -31,7 +31,7 @@ from shoal_wire.types import SamplingParams
 
 COMPLETIONS = 8
 END_ODDS = 1 / 24
-"""Chance of a random model's token to be one of its end tokens: rows end one by one."""
+"""Probability that a random model's token is an end token: rows end one by one."""
 
 Run = Callable[[int, float], list[list[int]]]
 """Seed and temperature → completions, row by row; an end token may stand at their end."""
@@ -83,7 +83,8 @@ CASES = (
         vocabulary=151_936,
     ),
 )
-"""``hub_size`` is Qwen2.5-0.5B with 4 of its 24 layers: its head weighs more than in the whole."""
+"""``hub_size`` is Qwen2.5-0.5B with 4 of its 24 layers: its head counts for more than in the full
+model."""
 
 
 def make_policy(case: Case) -> Policy:
@@ -116,7 +117,7 @@ def make_prompts(case: Case, policy: Policy) -> list[list[int]]:
         with SyncTaskWorker(EASY) as worker:
             drawn = worker.draw(rng, case.prompts)
         return [encode_prompt(policy, question) for _, question in drawn]
-    # Below the tokenizer's last token, for it is asked to decode what the model says.
+    # Below the tokenizer's last token, because it must decode the model's output.
     return [
         [rng.randrange(5, 100) for _ in range(rng.randint(*case.prompt))]
         for _ in range(case.prompts)
@@ -184,7 +185,7 @@ def continuous(policy: Policy, prompts: Sequence[Sequence[int]], case: Case) -> 
             ),
             warmup=False,
         )
-        # It switches the model to its paged attention, and leaves it there.
+        # It switches the model to paged attention and does not switch back.
         policy.model.set_attn_implementation(attention)
         return [_cut(list(output.generated_tokens), policy.eos_ids) for output in outputs.values()]
 

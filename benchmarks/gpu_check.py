@@ -1,10 +1,10 @@
 """`make gpu-check`: is the trainer right, and how fast, on whatever card is here?
 
-Prints tables as markdown, ready for docs/benchmarks.md: what was compared with transformers' own
-forward pass, generation and autograd, what a second brings, and on a GPU how often a generated
-token launches kernels and waits. Without a GPU the same code runs on the CPU with a smaller model.
-Exit code 1 when a comparison fails. ``--model NAME`` takes another model than a random one;
-``--json`` prints the numbers alone.
+Prints tables as markdown, ready for docs/benchmarks.md: comparisons with transformers' own forward
+pass, generation and autograd, throughput, and on a GPU the kernel launches and waits per generated
+token. Without a GPU the same code runs on the CPU with a smaller model. Exit code 1 when a
+comparison fails. ``--model NAME`` takes another model than a random one; ``--json`` prints the
+numbers alone.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """Everything that was found on one device."""
+    """All results on one device."""
 
     device: str
     versions: str
@@ -140,7 +140,7 @@ def _policy(model: str, where: torch.device) -> Policy:
 
 
 def _half_type(where: torch.device) -> torch.dtype | None:
-    """What `--dtype auto` computes in; on a CPU bfloat16 all the same, to run the same code."""
+    """The dtype of `--dtype auto`; bfloat16 also on a CPU, to run the same code."""
     return torch.bfloat16 if where.type == "cpu" else autocast_dtype(where)
 
 
@@ -209,7 +209,7 @@ def _compare_generation(policy: Policy) -> Compared:
         )[0, len(prompt) :].tolist()
         different += list(sample.ids) != theirs
     what = "greedy answers unlike transformers' generate, share"
-    # On a GPU two kernels may part ways where two tokens are all but tied.
+    # On a GPU two kernels may diverge where two tokens are almost tied.
     limit = 0.0 if policy.device.type == "cpu" else 0.25
     return Compared(what=what, off=different / len(prompts), limit=limit)
 
@@ -281,7 +281,7 @@ class _tiles_of:  # noqa: N801 - a context
 def _timed(
     device: torch.device, what: str, unit: str, work: Callable[[], float], rounds: int
 ) -> Timed:
-    """The best of some rounds; `work` returns how much of the unit it did."""
+    """The best of several rounds; `work` returns the units of work that it did."""
     on_gpu, best = device.type == "cuda", 0.0
     work()
     if on_gpu:
@@ -361,7 +361,7 @@ def _counted(policy: Policy) -> dict[str, float]:
 
 
 def _cuda_calls(policy: Policy, tokens: int) -> Counter[str]:
-    """Calls of CUDA's interface while eight rows get so many tokens."""
+    """Counts CUDA API calls while eight rows generate `tokens` tokens."""
     params = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=tokens)
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
         generate(
@@ -375,7 +375,8 @@ def _cuda_calls(policy: Policy, tokens: int) -> Counter[str]:
 
 
 def by_token(few: Counter[str], many: Counter[str], tokens: int) -> dict[str, float]:
-    """Return what so many more tokens took more of; tests/policy/test_on_a_card.py bounds both."""
+    """Return the additional calls per additional token; tests/policy/test_on_a_card.py bounds
+    both."""
     more = {name: many[name] - few[name] for name in many}
     counts = {
         "kernel launches": sum(more[name] for name in more if "LaunchKernel" in name),
@@ -415,7 +416,7 @@ def markdown(found: Checked) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print what was found; return 1 when a comparison does not hold."""
+    """Print the results; return 1 when a comparison does not hold."""
     parser = argparse.ArgumentParser(prog="gpu-check", description=__doc__)
     parser.add_argument("--model", default="random", help="hub name or folder (random)")
     parser.add_argument("--device", default="auto", help="torch device (auto)")

@@ -33,7 +33,7 @@ _CUT_SHARE = 0.1
 
 
 def draw_tasks(rng: random.Random, count: int) -> list[Task]:
-    """Draw tasks as a trainer does: peers regenerate each from its coordinates and accept it."""
+    """Sample tasks as a trainer does: peers regenerate each from its coordinates and accept it."""
     with SyncTaskWorker(EASY) as worker:
         return [question.task for question in TaskSource(worker, EASY).draw(rng, count)]
 
@@ -63,7 +63,7 @@ def make_group(
 
 
 def publish_request(key: int, groups: Sequence[RolloutGroup], *, round_: int = 1) -> m.Publish:
-    """Return a batch as a trainer hands it to its node, named by `key`."""
+    """Return a batch as a trainer passes it to its node, named by `key`."""
     return m.Publish(
         client_key=key.to_bytes(16, "big"),
         round=round_,

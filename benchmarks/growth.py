@@ -1,19 +1,19 @@
-"""What a swarm costs as it grows: whole nodes on a simulated network, in virtual time.
+"""Cost of a swarm as it grows: whole nodes on a simulated network, in virtual time.
 
-Nodes come at random within a minute through one bootstrap of 256 slots. Each has a trainer that
-publishes a group about every 60 s and draws two of others. Above 300 nodes shards tick and gossip
-beats every ten seconds instead of every one; whom others know is asked at a node's own pace. Node,
-SQL and signatures are real; network, gossip and task worker are simulated
+Nodes join at random within a minute through one bootstrap of 256 slots. Each has a trainer that
+publishes a group about every 60 s and samples two external ones. Above 300 nodes shards tick and
+gossip has its heartbeat every ten seconds instead of every one; peer exchange keeps a node's normal
+pace. Node, SQL and signatures are real; network, gossip and task worker are simulated
 (`shoal_lab.simulation`), so that CPU is the nodes' own and the simulation's, not py-libp2p's: for
-that see `delivery`. Bytes are payloads and what gossip adds to them; connections, ciphers and
-pings are not in them.
+that see `delivery`. Bytes are payloads and gossip's overhead, without connections, encryption and
+pings.
 
     python -m benchmarks.growth                  some minutes of 100 and of 300 nodes
     python -m benchmarks.growth 1000x8x600       nodes x shards x virtual seconds, as many as wanted
     python -m benchmarks.growth 10000x8x600x900  the same, for at most 900 s of CPU
 
-A run that is out of CPU or memory, or is told to stop (Ctrl-C), ends there and tells of the time
-it had: what a second of the swarm costs by then is how it broke.
+A run that exhausts its CPU or memory, or is interrupted (Ctrl-C), ends there and reports the time
+it had: the cost of a virtual second at that point shows how it broke.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ from tests.support.simulated_swarm import Plan, World, simulate
 CASES = ("100x1x300", "100x8x300", "300x8x120")
 QUICK = ("30x1x120", "30x4x120")
 _ARRIVE_S = 60.0
-"""Deliveries are counted from then on, or in the second half of what is shorter: to those who have
-been on the shard for 30 s."""
+"""Deliveries are counted from then on, or in the second half of a shorter run, and only to nodes
+that have been on the shard for 30 s."""
 _SEED = 7
 _LOOK_S = 1.0
 _TELL_S = 10.0
 _MANY = 300
-"""Nodes above which ticks and beats are slow."""
+"""Number of nodes above which ticks and heartbeats are slow."""
 _LEAST_FREE_BYTES = 1 << 30
 _FILES_A_NODE = 4
-"""A database is three."""
+"""Open files of a node: a database has three."""
 
 
 def measure(options: Options) -> Report:
     """Run each case in turn."""
-    asked = [argument for argument in sys.argv[1:] if argument[0].isdigit()]
+    arguments = [argument for argument in sys.argv[1:] if argument[0].isdigit()]
     results: dict[str, Any] = {}
     goals = []
-    for case in asked or (QUICK if options.quick else CASES):
+    for case in arguments or (QUICK if options.quick else CASES):
         note(f"{case} ...")
         nodes, shards, seconds, *cpu_s = map(int, case.split("x"))
         found = results[case] = _run(nodes, shards, float(seconds), *map(float, cpu_s))
@@ -113,7 +113,7 @@ def _run(nodes: int, shards: int, seconds: float, most_cpu_s: float = math.inf) 
 
 
 def _allow_files(count: int) -> None:
-    """Let this process have so many files open beside those of any other, if it may."""
+    """Raise this process's limit on open files by `count`, where that is allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = min(hard, max(soft, count + 256)) if hard != resource.RLIM_INFINITY else count + 256
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
@@ -131,10 +131,10 @@ class _Watch:
         self._now = 0.0
         self._cpu_s: list[float] = [0.0]
         """Figures by virtual second."""
-        self._met_s: dict[PeerId, float] = {}
-        """Seconds of each node from its start to its first peer beside the bootstrap."""
+        self._company_s: dict[PeerId, float] = {}
+        """Seconds of each node from its start to its first peer other than the bootstrap."""
         self._began: dict[PeerId, float] = {}
-        self._house: list[tuple[int, int]] = [(0, 0)]
+        self._bootstrap: list[tuple[int, int]] = [(0, 0)]
         """The bootstrap's connections and bytes sent, by virtual second."""
         self._refused = 0
         self._nodes: list[SimulatedNode] = []
@@ -144,18 +144,18 @@ class _Watch:
         self._delivered = (0, 0)
 
     def stop(self, *_signal: object) -> None:
-        """End the run at its next look."""
+        """End the run at its next sample."""
         self._ended_by = "a person"
 
     async def script(self, world: World) -> None:
         """Watch until the end."""
-        told_s = 0.0
+        reported_s = 0.0
         while self._goes_on():
             await trio.sleep(_LOOK_S)
             self._now = trio.current_time()
             self._look(world)
-            if self._now - told_s >= _TELL_S:
-                told_s = self._now
+            if self._now - reported_s >= _TELL_S:
+                reported_s = self._now
                 note(self._line(world))
         nodes = [node for node in world.up("honest") if node.has_joined]
         self._connections = [len(host_of(node).connected_peers()) for node in nodes]
@@ -175,34 +175,34 @@ class _Watch:
 
     def _look(self, world: World) -> None:
         (bootstrap,) = world.of_kind("bootstrap")
-        house = world.network.host(bootstrap.peer_id)
-        if house is not None:
+        bootstrap_host = world.network.host(bootstrap.peer_id)
+        if bootstrap_host is not None:
             sent = world.network.bytes_of[bootstrap.peer_id]
-            self._house.append((len(house.connected_peers()), sent))
-            self._refused = sum(house.refused_connections().values())
+            self._bootstrap.append((len(bootstrap_host.connected_peers()), sent))
+            self._refused = sum(bootstrap_host.refused_connections().values())
         for node in world.up("honest"):
-            if node.peer_id not in self._met_s:
+            if node.peer_id not in self._company_s:
                 began = self._began.setdefault(node.peer_id, self._now)
                 host = node.network.host(node.peer_id)
                 if host is not None and host.connected_peers() - {bootstrap.peer_id}:
-                    self._met_s[node.peer_id] = self._now - began
+                    self._company_s[node.peer_id] = self._now - began
         self._cpu_s.append(time.process_time() - self._began_cpu_s)
 
     def _line(self, world: World) -> str:
         return (
             f"{self._now:.0f} s: {self._cpu_s[-1]:.0f} s of CPU, {_rss_mib()} MiB, "
-            f"{len(world.up('honest'))} up, {len(self._met_s)} have met somebody, "
-            f"{self._house[-1][0]} at the bootstrap, {world.network.num_messages} messages"
+            f"{len(world.up('honest'))} up, {len(self._company_s)} have a peer, "
+            f"{self._bootstrap[-1][0]} at the bootstrap, {world.network.num_messages} messages"
         )
 
     def found(self, world: World) -> dict[str, Any]:
-        """Return what there was to see."""
+        """Return the figures."""
         nodes, seconds, sent = world.plan.honest, max(1.0, self._now), world.network.bytes_of
-        waits = sorted(self._met_s.values())
-        came, due = self._delivered
+        waits = sorted(self._company_s.values())
+        arrived, due = self._delivered
         (bootstrap,) = world.of_kind("bootstrap")
-        house = [connections for connections, _ in self._house]
-        bytes_by_s = [after[1] - before[1] for before, after in pairwise(self._house)]
+        slots = [connections for connections, _ in self._bootstrap]
+        bytes_by_s = [after[1] - before[1] for before, after in pairwise(self._bootstrap)]
         hops = sorted(self._hops.elements())
         return {
             "virtual_s": round(self._now),
@@ -217,8 +217,8 @@ class _Watch:
             "bytes_a_node_second": round(sum(sent.values()) / nodes / seconds),
             "bootstrap_bytes_a_second": round(sent[bootstrap.peer_id] / seconds),
             "bootstrap_bytes_a_second_most": max(bytes_by_s, default=0),
-            "bootstrap_connections_median": median(house),
-            "bootstrap_connections_most": max(house),
+            "bootstrap_connections_median": median(slots),
+            "bootstrap_connections_most": max(slots),
             "bootstrap_refused": self._refused,
             "connections_a_node": round(mean(self._connections or [0]), 1),
             "connections_most": max(self._connections, default=0),
@@ -229,7 +229,7 @@ class _Watch:
             "first_peer_s_most": _share(waits, 1.0),
             "never_met": len(self._began) - len(waits),
             "longest_alone_s": self._longest_alone_s(),
-            "delivered": round(came / due, 5) if due else None,
+            "delivered": round(arrived / due, 5) if due else None,
             "deliveries_due": due,
             "delivery_s_median": _share(sorted(world.latencies), 0.5),
             "delivery_s_p99": _share(sorted(world.latencies), 0.99),
@@ -238,7 +238,7 @@ class _Watch:
         }
 
     def _pace(self, since_s: float, until_s: float) -> float | None:
-        """Return the CPU that a virtual second took between these two."""
+        """Return the CPU seconds per virtual second between these two."""
         last = min(len(self._cpu_s) - 1, int(until_s))
         first = max(0, int(since_s))
         if last <= first:
@@ -246,8 +246,9 @@ class _Watch:
         return round((self._cpu_s[last] - self._cpu_s[first]) / (last - first), 2)
 
     def _longest_alone_s(self) -> float:
-        """Return for how long at most somebody has been there who has met nobody to the end."""
-        alone = [self._now - at for peer, at in self._began.items() if peer not in self._met_s]
+        """Return the longest time that a node has run without a peer, up to the end; 0 if all have
+        one."""
+        alone = [self._now - at for peer, at in self._began.items() if peer not in self._company_s]
         return round(max(alone, default=0.0), 1)
 
 

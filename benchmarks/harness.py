@@ -38,7 +38,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """One promise beside what was measured. A missed goal is a result, not an error."""
+    """One goal with the measured value. A missed goal is a result, not an error."""
 
     what: str
     goal: str
@@ -198,10 +198,11 @@ def _number(value: Any) -> str:
 
 
 class Child:
-    """A benchmark's process that is spoken to in lines; used as a context, it ends with it."""
+    """A benchmark's process that is controlled by lines of text; used as a context, it ends with
+    it."""
 
     def __init__(self, module: str, *arguments: str, log: Path | None = None) -> None:
-        """Run `python -m benchmarks.MODULE`; what it says on standard error goes to `log`."""
+        """Run `python -m benchmarks.MODULE`; its standard error goes to `log`."""
         self._log = log
         with open(os.devnull if log is None else log, "wb") as errors:  # noqa: PTH123
             self._process = subprocess.Popen(
@@ -221,16 +222,16 @@ class Child:
         self._process.stdin.flush()
 
     def line(self) -> str:
-        """Return its next line. Raises RuntimeError where it has ended."""
+        """Return its next line. Raises RuntimeError if it has ended."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            said = "" if self._log is None else f":\n{self._log.read_text()[-4000:]}"
-            raise RuntimeError(f"a benchmark's process has ended early{said}")
+            output = "" if self._log is None else f":\n{self._log.read_text()[-4000:]}"
+            raise RuntimeError(f"a benchmark's process has ended early{output}")
         return line
 
     def close(self) -> None:
-        """Let it end; kill it where it does not."""
+        """Wait for its end; kill it if it does not end in time."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
@@ -242,5 +243,5 @@ class Child:
 
 
 def note(text: str) -> None:
-    """Say on standard error what is going on."""
+    """Report progress on standard error."""
     print(text, file=sys.stderr, flush=True)

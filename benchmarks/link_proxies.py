@@ -1,4 +1,4 @@
-"""TCP proxies on loopback that delay, drop connections, and part the swarm. Started by `delivery`.
+"""TCP proxies on loopback: delays, dropped connections, partitions. Started by `delivery`.
 
 One JSON object on the command line: `targets` (port and whether the link crosses the parting),
 `delay_s` each way, `drops_per_minute` (share of the connections), `seed`. Prints the port for each

@@ -1,10 +1,10 @@
-"""What a running node costs its trainer: tokens a second with the node, against the trainer alone.
+"""Cost of a running node to its trainer: tokens a second with the node, against the trainer alone.
 
 Both play the same rounds from the same seed with no external groups, so the work is the same to
 the token. With the node, every group is shared over the socket, signed, stored and kept ready for
 peers. Runs are interleaved (with, without, without, with …) and compared round by round: the
-figure is the median of the rounds' ratios. The cost over each run's whole time stands beside it;
-on a machine with other work it mostly shows that. Starting up and the first rounds are left out.
+figure is the median of the rounds' ratios. The cost over each run's whole time is given, too; on a
+busy machine it mostly shows the other load. Start-up and the first rounds are skipped.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def _train(kind: str, data_dir: Path, rounds: int) -> dict[str, float]:
     watch = CpuWatch(process, data_dir / "metrics.jsonl", _SKIPPED_ROUNDS)
     code = watch.run(_LIMIT_SECONDS)
     if code != 0:
-        said = (data_dir / "log.txt").read_text()[-_LOG_CHARS:]
-        raise RuntimeError(f"{kind} ended with {code} (None: not in time):\n{said}")
+        output = (data_dir / "log.txt").read_text()[-_LOG_CHARS:]
+        raise RuntimeError(f"{kind} ended with {code} (None: not in time):\n{output}")
     return watch.ms_per_round()
 
 

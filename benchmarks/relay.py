@@ -1,4 +1,4 @@
-"""A TCP relay on loopback that counts what passes: the wire as the wire sees it."""
+"""A TCP relay on loopback that counts the bytes on the wire."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Self
 
 _READ_BYTES = 1 << 16
 _QUIET_SECONDS = 1.5
-"""Longer than gossip's heartbeat, on which recent messages are offered again."""
+"""Longer than gossip's heartbeat, which advertises recent messages again."""
 _MAX_WAIT_SECONDS = 20.0
 
 

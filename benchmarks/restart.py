@@ -1,4 +1,4 @@
-"""A node that starts with a full buffer on disk, beside one with an empty disk.
+"""A node that starts with a full buffer on disk, compared with one that starts empty.
 
 A watching node stays up. The other is started as a process with the default buffer, full: 4,096
 groups of eight completions of 600 characters by 20 publishers. Company is the moment when the

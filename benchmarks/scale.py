@@ -1,11 +1,11 @@
-"""What a node costs as its swarm grows: bytes and CPU for each batch that it hears, and idle.
+"""Cost of a node as its swarm grows: bytes and CPU for each batch that it receives, and idle.
 
-*real*: whole nodes on loopback in two processes, one swarm with default settings. After a while in
-which nobody publishes (idle), each publishes a batch of four groups every 16 seconds; what an idle
-node costs is taken off, and the rest is shared among the batches heard. *meshes*: gossip's meshes
-alone, in virtual time, with messages as long as the real ones: what a swarm too large for this
-machine sends (`shoal_lab.simulation.meshes_alone`). A node hears more in a larger swarm, until its
-topics divide; so the figure that is to stay the same is that of a batch heard.
+*real*: whole nodes on loopback in two processes, one swarm with default settings. After an idle
+phase without publications, each publishes a batch of four groups every 16 seconds. The cost of an
+idle node is subtracted, and the rest is divided by the batches received. *meshes*: gossip's meshes
+alone, in virtual time, with messages as long as the real ones, for swarms too large for this
+machine (`shoal_lab.simulation.meshes_alone`). A node receives more in a larger swarm, until its
+topics split; so the figure that should stay constant is the cost per batch received.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def measure(options: Options) -> Report:
 
 
 def _flat(what: str, cases: Mapping[str, Mapping[str, Any]], figure: str) -> list[Goal]:
-    """Return the goal that the largest swarm costs a node as the smallest, if there are two."""
+    """Return the goal that a node costs the same in the largest swarm as in the smallest, if there
+    are two."""
     least, *_, most = [*cases, *cases]
     if least == most:
         return []
@@ -84,15 +85,15 @@ def _real(nodes: int, scale: float) -> dict[str, Any]:
             every_s=EVERY_S, seconds=PUBLISHING_S * scale, groups=GROUPS, chars=CHARS, drain_s=5
         )
         busy, busy_s = _spent(fleet) - before, time.monotonic() - start
-    heard = max(1, len(run.latencies()))
+    received = max(1, len(run.latencies()))
     extra = {key: busy[key] - idle[key] * busy_s / idle_s for key in busy}
     kinds = {key: busy[key] for key in busy if key not in _TOTALS}
     return {
-        "delivered_share": round(heard / max(1, run.num_due()), 4),
-        "batches_heard_a_second": round(heard / nodes / busy_s, 3),
-        "bytes_a_batch": round(extra["written"] / heard),
-        "cpu_ms_a_batch": round(1000 * extra["cpu_s"] / heard, 2),
-        "messages_a_batch": round(busy["received"] / heard, 2),
+        "delivered_share": round(received / max(1, run.num_due()), 4),
+        "batches_heard_a_second": round(received / nodes / busy_s, 3),
+        "bytes_a_batch": round(extra["written"] / received),
+        "cpu_ms_a_batch": round(1000 * extra["cpu_s"] / received, 2),
+        "messages_a_batch": round(busy["received"] / received, 2),
         "idle_bytes_a_second": round(idle["written"] / nodes / idle_s),
         "idle_cpu_ms_a_second": round(1000 * idle["cpu_s"] / nodes / idle_s, 2),
         "share_of_bytes": _shares(kinds, busy["written"]),
@@ -103,7 +104,7 @@ _TOTALS = ("cpu_s", "written", "received")
 
 
 def _spent(fleet: Fleet) -> Counter[str]:
-    """Return what all nodes have spent since their start."""
+    """Return the costs of all nodes since their start."""
     spent: Counter[str] = Counter()
     for shot in fleet.ask("snapshot"):
         spent.update(shot["by_kind"])
@@ -113,7 +114,7 @@ def _spent(fleet: Fleet) -> Counter[str]:
 
 
 class _Spent(Counter[str]):
-    """A counter whose difference keeps what did not grow."""
+    """A counter whose difference also has the keys that did not grow."""
 
     def __sub__(self, other: Counter[str]) -> _Spent:
         return _Spent({key: self[key] - other[key] for key in self})
@@ -128,18 +129,18 @@ def _alone(nodes: int, scale: float) -> dict[str, Any]:
     swarm.run(2 * EVERY_S)
     swarm.forget()
     swarm.run(2 * EVERY_S * scale)
-    heard, total = max(1, len(swarm.delays_s)), sum(swarm.bytes_of.values())
+    received, total = max(1, len(swarm.delays_s)), sum(swarm.bytes_of.values())
     return {
         "delivered_share": round(swarm.delivered, 4),
-        "bytes_a_batch": round(total / heard),
-        "frames_a_batch": round(sum(swarm.frames_of.values()) / heard, 2),
-        "messages_a_batch": round(1 + swarm.frames_of["copy"] / heard, 2),
+        "bytes_a_batch": round(total / received),
+        "frames_a_batch": round(sum(swarm.frames_of.values()) / received, 2),
+        "messages_a_batch": round(1 + swarm.frames_of["copy"] / received, 2),
         "share_of_bytes": _shares(swarm.bytes_of, total),
     }
 
 
 def _shares(kinds: Mapping[str, float], total: float) -> dict[str, float]:
-    """Return the kinds that are a hundredth of all, the greatest first."""
+    """Return the kinds that are at least 1 % of the total, the greatest first."""
     found = sorted(kinds.items(), key=lambda kind: -kind[1])
     return {kind: round(count / total, 3) for kind, count in found if count >= 0.01 * total}
 

@@ -1,11 +1,11 @@
-"""Four real nodes that gossip for ten minutes: what arrives, and whether memory goes on growing.
+"""Four real nodes that gossip for ten minutes: what arrives, and whether memory keeps growing.
 
 Four node processes without trainers meet through a bootstrap peer on loopback. A client on each
 node's socket publishes four groups a second: batches of one group, eight completions of some 200
 characters, real tasks that every receiver regenerates before it accepts. Read after every minute:
-the groups that each has received, and resident memory of its process, less what its buffer says it
-holds. The first minutes fill pools and caches that have a bound; growth that stays in the second
-half is a leak. The largest of the four nodes counts. How fast groups arrive: `delivery`.
+the groups that each has received, and resident memory of its process, less the size that its buffer
+reports. The first minutes fill bounded pools and caches; growth in the second half is a leak. The
+largest of the four nodes counts. How fast groups arrive: `delivery`.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _DRAIN_SECONDS = 15.0
 _NUM_TASKS = 256
 _MOST_A_MINUTE = 4.0
 _MOST_LATER = 0.5
-"""Mebibytes a minute in the second half: what malloc's own pools make of a level heap."""
+"""Mebibytes a minute in the second half: growth that malloc's pools show for a constant heap."""
 
 
 def measure(options: Options) -> Report:
-    """Publish minute after minute and weigh the nodes in between."""
+    """Publish minute after minute and measure the nodes' memory in between."""
     minutes = 2 if options.quick else MINUTES
     rng = random.Random(4)
     tasks = draw_tasks(rng, _NUM_TASKS)

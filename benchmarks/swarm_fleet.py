@@ -23,7 +23,7 @@ from shoal_p2p.net.identity import identity_from_seed
 
 PROCESSES = 2
 _LATEST_S = 300.0
-"""After the last publication; and only if something came all the time."""
+"""Longest wait after the last publication, and only while batches keep arriving."""
 
 
 class Worker(Child):
@@ -50,8 +50,8 @@ class Run:
     """Batch → publisher and the wall clock at the call."""
     late_s: float
     """Greatest delay of a publisher behind its pace, in seconds."""
-    told_to_wait: int = 0
-    """Batches that a node took only after it had told its publisher to wait."""
+    num_refused: int = 0
+    """Batches that a node accepted only after it had refused them at first."""
     arrivals: dict[str, dict[str, float]] = field(default_factory=dict)
     """Node → batch → wall clock."""
 
@@ -113,14 +113,14 @@ class Fleet:
         ):
             run.published.update({k: (v[0], v[1]) for k, v in answer["published"].items()})
             run.late_s = max(run.late_s, answer["late_s"])
-            run.told_to_wait += answer["told_to_wait"]
+            run.num_refused += answer["told_to_wait"]
         self.collect(run, drain_s)
         return run
 
     def collect(self, run: Run, drain_s: float) -> None:
-        """Fetch the arrivals until none is missing, or none has come for `drain_s`.
+        """Fetch the arrivals until none is missing, or none has arrived for `drain_s`.
 
-        A machine that is behind is late and loses nothing: as long as something comes, it goes on.
+        An overloaded machine delays batches but loses none: this continues while batches arrive.
         """
         begun = moved = time.monotonic()
         missing = run.num_due() + 1
@@ -158,8 +158,8 @@ def open_fleet(
     processes: int = PROCESSES,
     new_questions: bool = False,
 ) -> Iterator[Fleet]:
-    """Run a swarm in so many processes and one; `keys` are settings of every node.
-    `new_questions`: what a batch asks is new to whoever hears it, as in a swarm that trains.
+    """Run a swarm in `processes` processes and one for the bootstrap; `keys` are settings of every
+    node. `new_questions`: a batch's questions are new to its receivers, as in a swarm that trains.
 
     `proxies` gets the ports by process, the bootstrap's process last, and returns for each process
     through which port to dial which.
@@ -210,8 +210,8 @@ _PORTS = range(20_000, 32_000)
 
 @contextlib.contextmanager
 def held_ports(count: int) -> Iterator[list[int]]:
-    """Draw free ports, on which nobody but a listener that reuses addresses can listen, as a node
-    does, until the context ends."""
+    """Reserve free ports until the context ends: only a listener that reuses addresses, as a node
+    does, can bind them."""
     with contextlib.ExitStack() as stack:
         ports: list[int] = []
         for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):

@@ -1,7 +1,7 @@
-"""Many whole nodes in one Trio loop, told by JSON lines what to do. Started by `swarm_fleet`.
+"""Many whole nodes in one Trio loop, controlled by JSON lines. Started by `swarm_fleet`.
 
-Everything is a node's own but two things: the nodes of one process share a task worker, which
-would take 110 MiB each, and none has a trainer.
+Each node is complete with two exceptions: the nodes of one process share a task worker, which would
+take 110 MiB each, and none has a trainer.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from shoal_wire.types import PeerId, PublishedGroup, Task
 _NUM_TASKS = 128
 _TASKS_SEED = 1
 _RETRY_S = 0.5
-"""Pause of a publisher that its node has told to wait, as a trainer's."""
+"""Pause of a publisher whose batch its node has refused for now, as a trainer's."""
 
 
 class SharedWorker:
@@ -56,7 +56,7 @@ class SharedWorker:
         self._real = real
 
     async def run(self, *, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
-        """Be there until cancelled."""
+        """Run until cancelled."""
         task_status.started()
         await trio.sleep_forever()
 
@@ -82,7 +82,7 @@ class SharedWorker:
 
 
 class Arrivals:
-    """Notes when the first group of each batch enters a node's buffer."""
+    """Records when the first group of each batch enters a node's buffer."""
 
     def __init__(self, node: NodeComponents) -> None:
         self.at: dict[str, float] = {}
@@ -190,8 +190,8 @@ class Fleet:
         self.rng = random.Random(config["seed"])
         self._tasks: Iterator[Task] = iter(())
         self.published: dict[str, tuple[str, float]] = {}
-        self.num_told_to_wait = 0
-        """Batches of the latest pace that their node took only after a refusal."""
+        self.num_refused = 0
+        """Batches of the latest pace that their node accepted only after a refusal."""
         self._keys = itertools.count(config["seed"] << 32)
         self._late = 0.0
 
@@ -207,9 +207,9 @@ class Fleet:
             peer = await self._start_one(nursery, identity, settings)
             addresses.append(peer.member.host.listen_addrs()[0])
         if not self.config["is_bootstrap"]:
-            # The same in every process, and known to the worker that its nodes share: one that
-            # answers for many nodes in turn would be the first thing to be overloaded. Else each
-            # process asks its own questions, of which others hear with the batch.
+            # The same in every process and cached by the shared worker: a worker that computes for
+            # many nodes would be overloaded first. With `new_questions` each process has its own
+            # questions, which other processes receive with the batch.
             are_new = self.config.get("new_questions", False)
             rng = random.Random(self.config["seed"] if are_new else _TASKS_SEED)
             tasks = await trio.to_thread.run_sync(draw_tasks, rng, _NUM_TASKS)
@@ -248,7 +248,7 @@ class Fleet:
     async def publish(self, *, every_s: float, seconds: float, groups: int, chars: int) -> Any:
         """Publish from every node at an even pace, the nodes spread over it."""
         self.published = {}
-        self.num_told_to_wait = 0
+        self.num_refused = 0
         self._late = 0.0
         start = trio.current_time() + 0.5
         offset = self.config["offset"]
@@ -261,7 +261,7 @@ class Fleet:
         return {
             "published": self.published,
             "late_s": self._late,
-            "told_to_wait": self.num_told_to_wait,
+            "told_to_wait": self.num_refused,
         }
 
     async def _publish_one(
@@ -288,15 +288,15 @@ class Fleet:
             due += every_s
 
     async def _accept(self, node: NodeComponents, request: m.Publish, end: float) -> None:
-        """Hand a batch over as a trainer does: again and again, while the node cannot take it."""
-        is_told = False
+        """Submit a batch as a trainer does: retry while the node refuses it."""
+        is_refused = False
         while trio.current_time() < end:
             called = time.time()
             try:
                 own = await node.outbox.accept(request, max_groups=MAX_PACED_GROUPS)
             except OutboxFullError:
-                self.num_told_to_wait += not is_told
-                is_told = True
+                self.num_refused += not is_refused
+                is_refused = True
                 await trio.sleep(_RETRY_S)
                 continue
             assert own.signed is not None
@@ -343,7 +343,7 @@ class Fleet:
         return {peer_id: arrivals.at for peer_id, arrivals in self._arrivals.items()}
 
     async def connected(self) -> Any:
-        """Return whom each node is connected to."""
+        """Return the peers to which each node is connected."""
         await trio.lowlevel.checkpoint()
         return {
             node.member.peer_id: {
@@ -357,7 +357,7 @@ class Fleet:
 
 
 async def main(config: dict[str, Any]) -> None:
-    """Start the nodes, say so, and do what standard input says, until it ends."""
+    """Start the nodes, report it, and obey standard input until it ends."""
     async with trio.open_nursery() as nursery:
         worker = TrioTaskWorker(EASY)
         await nursery.start(worker.run)

@@ -1,6 +1,6 @@
 """Texts to measure with: varied, deterministic, neither random bytes nor one phrase repeated.
 
-Two kinds, because compression decides the figures:
+There are two kinds, because compression decides the figures:
 
 - `reasoning`: worked solutions as a small instruct model writes them. A grammar of steps with
   synonyms, filled with random numbers and carried out correctly. The eight answers of a group

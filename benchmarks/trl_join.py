@@ -1,20 +1,21 @@
-"""A `GRPOTrainer` of TRL in a swarm: what joining costs it, and what it gains from others.
+"""A `GRPOTrainer` of TRL in a swarm: the cost of joining, and the gain from external groups.
 
-**Share.** Its training's wall time, and how long it stood still for what a trainer alone would not
-do: sharing own groups, drawing and verifying those of others, acknowledging. (Own answers are
-verified alone, too.) These calls are made in a thread while TRL computes, so what counts is how
-long TRL waits for them. CPU time of that thread, and of the processes beside TRL's (the node, the
-sandboxed workers), stand beside TRL's. The others are a node that trains the embedded model on this
-machine: without pause beside the embedded model, and every five seconds beside SmolLM2-135M, as
-many groups as some eighteen such trainers share. SmolLM2 needs 12 GB of memory here, and is left
-out of a quick pass.
+**Share.** Its training's wall time, and how long it waited for work that a trainer alone does not
+have: sharing local groups, sampling and verifying external ones, acknowledging. (A trainer alone
+verifies its own completions, too.) These calls are made in a thread while TRL computes, so TRL's
+wait counts. CPU time of that thread, and of the other processes (the node, the sandboxed workers),
+is reported with TRL's. The neighbour is a node that trains the embedded model on this machine:
+without pause where TRL trains the embedded model, and every five seconds where it trains
+SmolLM2-135M, which makes as many groups as some eighteen such trainers share. SmolLM2 needs 12 GB
+of memory here; a quick pass skips it.
 
-Beside the embedded model what joining costs is mostly what the node hears, which the others decide.
-So a second training beside a neighbour whose trainer stands still gives the cost of a round, and
-the difference that of a group heard. What was spent before the training is the cost of the start.
+With the embedded model, joining costs mostly what the node receives, which the neighbour decides.
+So a second training, while the neighbour's trainer is stopped, gives the cost of a round, and the
+difference gives the cost of a group received. CPU spent before the training is the cost of the
+start.
 
-**Gain.** Held-out answers that pass after the last round, and own reward of the last rounds, with
-groups of others less without: of TRL and of a node with our trainer. Both have the same model,
+**Gain.** Held-out answers that pass after the last round, and local reward of the last rounds, with
+external groups minus without: of TRL and of a node with our trainer. Both have the same model,
 rate, loss (the mean of each answer's), steps a round, questions and answers a round, pace, and a
 neighbour of its own, which keeps that pace, too. Four seeds; not in a quick pass.
 """
@@ -48,17 +49,18 @@ from shoal_wire.invite import Invite, encode_invite
 from shoal_wire.types import Digest, SamplingParams
 
 GROUPS, SIZE = 4, 8
-"""Own groups a round, and as many of others; answers to each."""
+"""Local groups a round, and as many external ones; completions of each."""
 STEPS, QUICK_STEPS = 120, 40
 """Rounds in which joining is timed."""
 REAL_STEPS, REAL_PACE_S = 3, 5.0
-"""The same with SmolLM2, whose round takes 90 CPU seconds; time of a round of its neighbour."""
+"""The same for SmolLM2, whose round takes 90 CPU seconds; its neighbour's time per round."""
 ROUNDS, LAST, SEEDS = 150, 100, (1, 2, 3, 4)
 """Rounds in which the gain is measured, those at the end whose rewards are averaged, and seeds."""
 PACE_S = 0.4
-"""Time of a round of the gain. A faster trainer would learn from a less trained neighbour."""
+"""Time per round when the gain is measured. A faster trainer would train on groups of a less
+trained neighbour."""
 PER_FAMILY = 32
-"""Held-out questions of each family, at most, that a trained model answers."""
+"""Most held-out questions of each family that a trained model answers."""
 MINIBATCHES = 2
 """Optimiser steps a round: a node's default."""
 MOST_SHARE, LEAST_GAIN = 0.05, 0.9
@@ -71,15 +73,15 @@ TRAINS = (
 
 
 class Clock:
-    """Adds up what joining takes of TRL's time."""
+    """Adds up the time that joining takes from TRL."""
 
     def __init__(self, swarm: shoal.Swarm, joined: Rollouts) -> None:
         self.waited: dict[str, float] = defaultdict(float)
-        """Seconds that TRL stood still, by what it waited for."""
+        """Seconds that TRL waited, by cause."""
         self.cpu: dict[str, float] = defaultdict(float)
         """CPU seconds of the thread that makes the calls."""
         self.own_rewards: list[float] = []
-        """Mean reward of each call's own groups."""
+        """Mean reward of each call's local groups."""
         for name in ("publish", "draw", "acknowledge", "release"):
             setattr(swarm, name, self._counted(name, getattr(swarm, name)))
         self._verify, self._of_others = swarm.verify, self._counted("verify", swarm.verify)
@@ -125,7 +127,7 @@ class Clock:
 
 @contextmanager
 def neighbour(folder: Path, *, seed: int = 7, pace_s: float = 0.0) -> Iterator[tuple[str, str]]:
-    """A node that trains; an invitation to its swarm, and its address."""
+    """Runs a node that trains; yields an invitation to its swarm, and its address."""
     flags = [*LOOPBACK, *TRAINS, f"--data-dir={folder}", f"--seed={seed}"]
     flags += [f"--round-seconds={pace_s}"]
     node = start_node("", flags)
@@ -152,7 +154,7 @@ def train(
     seed: int,
     pace_s: float,
 ) -> dict[str, Any]:
-    """Let TRL train in a swarm; what it took, and what it got."""
+    """Let TRL train in a swarm; return its cost and its rewards."""
     trl: Any = importlib.import_module("trl")
     importlib.import_module("torch").set_num_threads(1)
     policy = load_policy(model, device="cpu", seed=1)
@@ -186,15 +188,15 @@ def train(
         ),
     )
     clock = Clock(swarm, joined)
-    before, heard = _cpu_beside(), swarm.status()["groups_received"]
+    before, received = _cpu_of_children(), swarm.status()["groups_received"]
     wall, cpu = time.perf_counter(), time.process_time()
     trainer.train()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    spent = _cpu_beside() - before
+    spent = _cpu_of_children() - before
     return {
         "rounds": rounds,
         "groups_of_others": joined.num_external,
-        "groups_heard": swarm.status()["groups_received"] - heard,
+        "groups_heard": swarm.status()["groups_received"] - received,
         "beside_start_cpu_s": before,
         "wall_s": wall,
         "cpu_s": cpu,
@@ -235,10 +237,10 @@ def held_out(policy: Policy, swarm: shoal.Swarm) -> float:
     ).pass_at_1
 
 
-def _cpu_beside() -> float:
+def _cpu_of_children() -> float:
     """CPU seconds that the processes started by this one have taken so far."""
-    beside = psutil.Process().children(recursive=True)
-    return sum(times.user + times.system for times in (one.cpu_times() for one in beside))
+    processes = psutil.Process().children(recursive=True)
+    return sum(times.user + times.system for times in (one.cpu_times() for one in processes))
 
 
 def _trl(
@@ -264,7 +266,7 @@ def _trl(
 def child(
     line: str, folder: str, rounds: str, model: str, others: str, seed: str, pace_s: str
 ) -> None:
-    """Print what one training of TRL's took."""
+    """Print the cost of one training of TRL."""
     flags = list(LOOPBACK)
     with shoal.connect(line, data_dir=folder, node_flags=flags) as swarm:
         while int(others) and swarm.status()["groups_received"] < 4 * GROUPS:
@@ -282,7 +284,7 @@ def child(
 
 
 def _native(folder: Path, line: str, address: str, *, others: int, seed: int) -> dict[str, Any]:
-    """Train a node of ours; what it got."""
+    """Train one of our nodes; return its rewards."""
     flags = [*LOOPBACK, *TRAINS, f"--data-dir={folder}", f"--external={others}", f"--seed={seed}"]
     flags += [f"--rounds={ROUNDS}", f"--bootstrap={address}", f"--round-seconds={PACE_S}"]
     command = [sys.executable, "-m", "shoal", "node", "--no-http", *flags]
@@ -302,7 +304,7 @@ def _native(folder: Path, line: str, address: str, *, others: int, seed: int) ->
 
 
 def measure(options: Options) -> Report:
-    """Measure the share and, unless in haste, the gain."""
+    """Measure the share and, unless quick, the gain."""
     rounds = QUICK_STEPS if options.quick else STEPS
     results: dict[str, Any] = {}
     goals: list[Goal] = []
@@ -324,7 +326,7 @@ def _share(
     results: dict[str, Any],
     goals: list[Goal],
 ) -> None:
-    """Measure what joining takes of TRL's time with one model."""
+    """Measure the time that joining takes from TRL with one model."""
     with neighbour(place / f"beside-{model}", pace_s=pace_s) as (line, _):
         note(f"TRL with {model}, joined")
         joined = results[model] = _trl(place / model, line, rounds, model=model)
@@ -336,25 +338,25 @@ def _share(
 
 
 def _costs(place: Path, busy: dict[str, Any]) -> dict[str, float]:
-    """Return the CPU time of joining at the start, for a round and for a group heard."""
+    """Return the CPU time of joining at the start, for a round and for a group received."""
     rounds = busy["rounds"]
-    with neighbour(place / "silent") as (line, _), _standing_still("shoal_policy"):
+    with neighbour(place / "silent") as (line, _), _paused("shoal_policy"):
         note("TRL with tiny, beside a silent node")
         quiet = _trl(place / "in-silence", line, rounds)
     round_s = _joining_cpu_s(quiet) / rounds
-    heard = busy["groups_heard"] - quiet["groups_heard"]
+    received = busy["groups_heard"] - quiet["groups_heard"]
     return {
         "start_s": quiet["beside_start_cpu_s"],
         "round_s": round_s,
-        "group_heard_s": (_joining_cpu_s(busy) - round_s * rounds) / max(1, heard),
+        "group_heard_s": (_joining_cpu_s(busy) - round_s * rounds) / max(1, received),
         "round_share_of_cpu": round_s * rounds / quiet["cpu_s"],
         "groups_heard_a_round": busy["groups_heard"] / rounds,
     }
 
 
 @contextmanager
-def _standing_still(module: str) -> Iterator[None]:
-    """Stop the processes below this one that run a module, and let them go on afterwards."""
+def _paused(module: str) -> Iterator[None]:
+    """Stop the descendant processes that run a module, and continue them afterwards."""
     below = psutil.Process().children(recursive=True)
     stopped = [one for one in below if module in one.cmdline()]
     for one in stopped:

@@ -3,11 +3,11 @@
 The same random Qwen2 (hidden size 256, 4 layers), rows, float32 and optimiser for all, on one
 thread; candidates take turns within each repeat. TRL twice: by its defaults, with gradient
 checkpointing, and without, its fastest setting. A run whose losses or gradient norms differ ends
-with an error: a faster step of another loss is no result. Peak memory is that of a child process
-a candidate, above what it held before the step, at a vocabulary of 151,936.
+with an error: a faster step of another loss is no result. Peak memory is measured in a child
+process for each candidate, above its memory before the step, at a vocabulary of 151,936.
 
 At that vocabulary TRL's CPU path scores every position, prompts and padding included, which a
-GPU's does not: so the plain step stands beside it.
+GPU's does not: so the plain step is measured, too.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ FASTEST_GOALS = (
     ("half_without_signal_64", 4.7),
     ("large_vocabulary", 5.1),
 )
-"""And of what another step of the same design has reached beside TRL at its fastest."""
+"""And what another step of the same design has reached against TRL at its fastest."""
 PLAIN_GOAL = ("large_vocabulary", 3.0)
 
 
 def measure(options: Options) -> Report:
-    """Time each case, then weigh the large vocabulary. Quick: fewer groups and repeats."""
+    """Time each case, then measure memory at the large vocabulary. Quick: fewer groups and
+    repeats."""
     torch.set_num_threads(1)
     cases: dict[str, Any] = {}
     for name, case in CASES.items():
@@ -78,7 +79,8 @@ def _smaller(case: Case, *, large: bool) -> Case:
 
 
 def _time(case: Case, repeats: int, *, warm: bool) -> dict[str, Any]:
-    """Medians of paired repeats. Without `warm` the first step counts: it takes half a minute."""
+    """Medians of paired repeats. Without `warm` the first step counts, because one takes half a
+    minute."""
     with tempfile.TemporaryDirectory() as folder:
         candidates = {name: make_candidate(name, case, folder) for name in CANDIDATES}
         seconds: dict[str, list[float]] = {name: [] for name in CANDIDATES}

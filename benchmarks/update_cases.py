@@ -170,7 +170,7 @@ class Trl:
         self.policy = make_policy(case)
         self._trainer = _trl_trainer(self.policy, folder)
         if checkpointing:
-            # As its `train()` does unless told otherwise.
+            # As its `train()` does by default.
             self.policy.model.activation_checkpointing_enable()
         self._parts = micro_batches(padded_batch(make_groups(case)))
         self._trainer.current_gradient_accumulation_steps = len(self._parts)

@@ -1,9 +1,9 @@
 """Verifier throughput: completions scored a second by the sandboxed worker, family by family.
 
-Measured is what a trainer waits for: coordinates and text go to the worker as frames, it
+This measures what a trainer waits for: coordinates and text go to the worker as frames, it
 regenerates the task, finds the answer, scores it and replies. Eight completions a task, as in a
-group; half of them right. Generation alone is measured beside it, because a family whose task is
-dear to make is dear to score.
+group; half of them right. Task generation is also measured alone, because a family whose tasks are
+expensive to generate is expensive to score.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _measure_code() -> float:
     requests = [
         ScoreRequest(
             task=coordinates(spec, TRAIN_SEED_MIN),
-            text=f"    return {number} + 2 * n - {number}\n",  # each another text
+            text=f"    return {number} + 2 * n - {number}\n",  # a different text each
             finish_reason=FinishReason.STOP,
         )
         for number in range(PROGRAMS)
@@ -118,7 +118,7 @@ def _measure_family(
 def _requests(
     spec: FamilySpec, tasks: Sequence[TaskCoordinates], items: Sequence[TaskItem]
 ) -> list[ScoreRequest]:
-    """Eight completions a task: the generator's own answer, and it with a digit too many."""
+    """Eight completions a task: the generator's own answer, and the same with an extra digit."""
     frame = "{}" if spec.answer_format is AnswerFormat.PLAIN else "So: <answer>{}</answer>"
     return [
         ScoreRequest(

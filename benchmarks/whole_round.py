@@ -1,4 +1,4 @@
-"""A whole GRPO round (questions, generation, scoring, update): ours beside TRL's, in CPU seconds.
+"""A whole GRPO round (questions, generation, scoring, update): ours against TRL's, in CPU seconds.
 
 Ours is the real `shoal trainer --alone`, TRL's the installed `GRPOTrainer.train()`, its own
 generation included, each in a process of its own on one thread; they take turns within a repeat. A
@@ -39,12 +39,13 @@ from benchmarks.whole_round_cases import CASES, Case, Found, write_random
 
 LIMIT_SECONDS = 600.0
 KEPT_PAGES = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
-"""Of glibc, which else hands large tensors back: a fifth to a third of TRL's long rounds."""
+"""For glibc, which otherwise returns large tensors to the system: a fifth to a third of TRL's long
+rounds."""
 SIGNAL_APART = 0.25
 """Most that two candidates' shares of groups with signal may differ."""
 LENGTHS_APART, LENGTHS_APART_LEARNING = 0.05, 0.25
-"""Most that one's answers may be longer than another's: of a random model, which answers up to the
-limit, and of the embedded one, which learns from what it draws."""
+"""Most that one's answers may be longer than another's: for a random model, which answers up to the
+limit, and for the embedded one, which learns from its samples."""
 
 
 def measure(options: Options) -> Report:
@@ -112,7 +113,7 @@ def require_same_work(case: Case, found: Mapping[str, Found]) -> None:
     ours = found["ours"]
     longest = LENGTHS_APART if case.vocabulary else LENGTHS_APART_LEARNING
     for name, other in found.items():
-        if other.asked != ours.asked:
+        if other.questions_digest != ours.questions_digest:
             raise RuntimeError(f"{case.name}: {name} was asked other questions than ours")
         if abs(other.with_signal - ours.with_signal) > SIGNAL_APART * case.questions:
             raise RuntimeError(
@@ -126,7 +127,7 @@ def require_same_work(case: Case, found: Mapping[str, Found]) -> None:
 
 
 def goals(cases: Sequence[Case], results: Mapping[str, Any]) -> list[Goal]:
-    """Each case's goal beside its figure."""
+    """Each case's goal with its figure."""
     return [
         at_least(
             f"{case.name}: CPU seconds a round, TRL's fastest over ours",
@@ -138,7 +139,8 @@ def goals(cases: Sequence[Case], results: Mapping[str, Any]) -> list[Goal]:
 
 
 def environment_of(candidate: str) -> dict[str, str]:
-    """What a candidate's process is given: TRL at its fastest an allocator that keeps its pages."""
+    """Environment of a candidate's process: TRL at its fastest has an allocator that keeps its
+    pages."""
     own_choice = candidate not in ("ours", "trl_default")
     return dict.fromkeys(KEPT_PAGES, str(1 << 32)) if own_choice else {}
 

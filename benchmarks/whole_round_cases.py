@@ -2,8 +2,8 @@
 
 Models: the embedded one on the preset `easy`, whose rewards are real; and a random Qwen2 with
 prompts of 160 to 224 tokens, rows of words that mean nothing. A random model is never right, and
-our update passes over what has no signal, which would flatter it: so there the verifier is asked,
-and then the reward is drawn by lot, a digest of the answer's text, for all candidates alike.
+our update skips groups without signal, which would favour it: so there the verifier runs, and then
+a digest of the answer's text gives a pseudo-random reward, the same for all candidates.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ class Case:
     repeats: int
     """Runs of each candidate."""
     vocabulary: int = 0
-    """Vocabulary size of the random model, paid by lot; 0: the embedded one, paid by verifier."""
+    """Vocabulary size of the random model, with random rewards; 0: the embedded one, with its
+    verifier's."""
     micro_batches: Sequence[int]
-    """Rows of TRL's that are tried; a quick pass takes the first."""
+    """Micro-batch sizes tried for TRL; a quick pass uses the first."""
     goal: float
     """CPU seconds of TRL's fastest, over ours."""
 
@@ -111,8 +112,8 @@ def write_random(vocabulary: int, folder: Path) -> None:
 
 
 def _words_and_tokenizer(vocabulary: int) -> tuple[list[str], Any]:
-    """A byte each, and as many words of one token as the vocabulary holds beside them."""
-    # Of Qwen2's kind: `AutoTokenizer` loads no other beside a model of that architecture.
+    """A token for each byte; the rest of the vocabulary is words of one token."""
+    # Of Qwen2's kind: `AutoTokenizer` loads no other with a model of that architecture.
     known = ["<pad>", "<eos>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
     tokenizer = Qwen2Tokenizer(
         vocab={name: at for at, name in enumerate(known)},
@@ -161,7 +162,7 @@ def cpu_seconds() -> float:
 
 
 def peak_mib() -> float:
-    """Most memory that this process and each of its living children have held, in sum. Linux."""
+    """Sum of the peak memory of this process and of each living child. Linux only."""
     processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
     return sum(_peak_kib(process.pid) for process in processes) / 1024
 
@@ -184,7 +185,7 @@ class Found:
     """Generated in a round."""
     with_signal: float
     """Groups of a round whose rewards differ."""
-    asked: str
+    questions_digest: str
     """A digest of the questions."""
     peak_mib: float
 
@@ -195,7 +196,7 @@ class Found:
 
 @dataclass(slots=True)
 class RoundCounter:
-    """Told of each round's end; counts what is after the end of the last skipped one."""
+    """Called at each round's end; counts from the end of the last skipped round."""
 
     case: Case
     cpu_seconds: Callable[[], float] = cpu_seconds
@@ -204,7 +205,7 @@ class RoundCounter:
     _ended: float = 0.0
     _tokens: int = 0
     _with_signal: int = 0
-    _asked: Any = field(default_factory=hashlib.sha256)
+    _questions: Any = field(default_factory=hashlib.sha256)
     _peak_mib: float = 0.0
 
     def end_of_round(
@@ -227,13 +228,13 @@ class RoundCounter:
             return
         self._tokens += sum(lengths)
         self._with_signal += with_signal
-        self._asked.update("\0".join(questions).encode())
+        self._questions.update("\0".join(questions).encode())
         if counted == self.case.rounds:
             self._ended = self.cpu_seconds()
             self._peak_mib = peak_mib()
 
     def found(self) -> Found:
-        """Return what was counted. Raises RuntimeError before the last round."""
+        """Return the counts. Raises RuntimeError before the last round."""
         rounds = self.case.rounds
         if self._number < self.case.skipped + rounds:
             raise RuntimeError(f"{self.case.name}: ended after {self._number} rounds")
@@ -242,6 +243,6 @@ class RoundCounter:
             cpu_ms=1000 * (self._ended - self._started) / rounds,
             tokens=self._tokens / rounds,
             with_signal=self._with_signal / rounds,
-            asked=self._asked.hexdigest(),
+            questions_digest=self._questions.hexdigest(),
             peak_mib=self._peak_mib,
         )

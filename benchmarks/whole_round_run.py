@@ -134,7 +134,7 @@ def run_trl(case: Case, folder: Path, counter: RoundCounter, *, rows: int, keep:
 
 
 def trl_settings(case: Case) -> dict[str, Any]:
-    """Return TRL's arguments for a candidate: our settings, and nothing beside the round."""
+    """Return TRL's arguments for a candidate: our settings, and nothing outside the round."""
     return {
         "max_steps": case.skipped + case.rounds,
         "num_generations": COMPLETIONS,
@@ -184,7 +184,7 @@ def drawn(case: Case, families: Sequence[FamilySpec]) -> list[Question]:
 
 
 def prompt_text(policy: Any, question: Question) -> str:
-    """A question's prompt as text. Raises RuntimeError where TRL would read other tokens in it."""
+    """A question's prompt as text. Raises RuntimeError if TRL would tokenize it differently."""
     ids = prompt_ids(policy, question)
     text = str(policy.tokenizer.decode(ids, skip_special_tokens=False))
     if list(policy.tokenizer(text=[text])["input_ids"][0]) != ids:
@@ -202,8 +202,8 @@ class Scoring:
         families: Sequence[FamilySpec],
         eos_ids: frozenset[int],
     ) -> None:
-        """Make what answers are scored against: a data set has it beside its prompts."""
-        # Late: with the library of tasks, which our trainer's process does not hold.
+        """Make the reference answers: a data set has them in addition to its prompts."""
+        # Imported here: it loads the library of tasks, which our trainer's process does not have.
         from shoal_tasks.worker.generate import RowTasks, TaskStream
         from shoal_tasks.worker.item_limit import ItemLimit
         from shoal_tasks.worker.scoring import score

@@ -1,10 +1,10 @@
-"""Bytes on the wire for a shared group, beside the raw text of its completions.
+"""Bytes on the wire for a shared group, against the raw text of its completions.
 
 Two figures. *envelope*: the signed, compressed batch as it is gossiped, at its exact size. *hop*:
-what really crossed a TCP connection between a node and a bootstrap peer, counted by a relay in
-the middle at ten batches a second, both directions, with gossip's, yamux's and noise's own bytes
-and the offers of recent messages (IHAVE) that repair losses; idle traffic is subtracted. A group
-crosses one such hop for each mesh link it takes. TCP's and IP's headers are not counted.
+the bytes of a TCP connection between a node and a bootstrap peer, counted by a relay in the middle
+at ten batches a second, both directions, with the overhead of gossip, yamux and noise and the IHAVE
+messages that repair losses; idle traffic is subtracted. A group crosses one such hop for each mesh
+link it takes. TCP's and IP's headers are not counted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _IDLE_SECONDS = 4.0
 _SETTLE_SECONDS = 1.5
 _BATCHES = 10
 _PAUSE_SECONDS = 0.1
-"""Between batches: about what one fast trainer publishes. A burst would be another figure."""
+"""Time between batches, about that of one fast trainer. A burst would give another figure."""
 
 
 def measure(options: Options) -> Report:
@@ -162,7 +162,7 @@ def _hop_row(hop: _Hop, sent: Sequence[Sequence[RolloutGroup]]) -> dict[str, flo
 
 
 class _Hop:
-    """A node behind a relay; `send` says what batches cost on the wire."""
+    """A node behind a relay; `send` returns what batches cost on the wire."""
 
     def __init__(self, node: ShoalProcess, relay: CountingRelay) -> None:
         self._node, self._relay = node, relay
@@ -172,7 +172,7 @@ class _Hop:
         self._idle = self._rates()
 
     def send(self, batches: Sequence[Sequence[RolloutGroup]]) -> tuple[float, float]:
-        """Publish batches; return the bytes that went out and came back, less idle traffic."""
+        """Publish batches; return the bytes sent and received, less idle traffic."""
         before, started = self._relay.passed(), time.monotonic()
         for groups in batches:
             time.sleep(_PAUSE_SECONDS)

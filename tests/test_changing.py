@@ -126,8 +126,8 @@ def test_every_section_has_code_and_tests() -> None:
 )
 def test_a_change_that_is_whole_passes_its_tests(tree: Tree, runs: Runs, title: str) -> None:
     with changed(tree, CHANGES[title]):
-        code, said = runs.run(*CHANGES[title].tests, timeout_s=RUN_S)
-    assert code == 0, said
+        code, output = runs.run(*CHANGES[title].tests, timeout_s=RUN_S)
+    assert code == 0, output
 
 
 @pytest.mark.parametrize("title", SLOWER)
@@ -148,14 +148,14 @@ def test_a_change_without_one_of_its_blocks_fails_them(
     tree: Tree, runs: Runs, title: str, number: int
 ) -> None:
     with changed(tree, CHANGES[title], leave_out=number):
-        code, said = runs.run(*CHANGES[title].tests, timeout_s=RUN_S)
-    assert code not in (0, None), f"nothing misses {CHANGES[title].blocks[number]}: {said}"
+        code, output = runs.run(*CHANGES[title].tests, timeout_s=RUN_S)
+    assert code not in (0, None), f"nothing misses {CHANGES[title].blocks[number]}: {output}"
 
 
 def test_the_new_word_is_taken_by_the_trainer(tree: Tree) -> None:
-    asked = ("shoal", "trainer", "--strategy", "positive+strong", "--print-config")
-    refused = tree.run(*asked)
+    command = ("shoal", "trainer", "--strategy", "positive+strong", "--print-config")
+    refused = tree.run(*command)
     assert refused.returncode == 2
     assert "must be some of" in refused.stderr
     with changed(tree, CHANGES["A strategy word"]):
-        assert 'strategy = "positive+strong"' in tree.run(*asked).stdout
+        assert 'strategy = "positive+strong"' in tree.run(*command).stdout

@@ -37,12 +37,12 @@ def test_a_wheel_contains_its_licence_and_no_foreign_name(
         (licence,) = [name for name in wheel.namelist() if name.endswith("/licenses/LICENSE")]
         (metadata,) = [name for name in wheel.namelist() if name.endswith("/METADATA")]
         assert wheel.read(licence) == (ROOT / "LICENSE").read_bytes()
-        said = email.message_from_bytes(wheel.read(metadata))
+        message = email.message_from_bytes(wheel.read(metadata))
         tops = {name.split("/")[0] for name in wheel.namelist()}
     assert all(top == "shoal" or top.startswith(("shoal_", "shoal-")) for top in tops), tops
-    assert said["License-Expression"] == "Apache-2.0"
-    assert said.get_all("License-File") == ["LICENSE"]
-    assert said["Author"] == "The shoal authors"
+    assert message["License-Expression"] == "Apache-2.0"
+    assert message.get_all("License-File") == ["LICENSE"]
+    assert message["Author"] == "The shoal authors"
 
 
 def test_a_citation_names_this_version() -> None:

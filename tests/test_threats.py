@@ -39,7 +39,7 @@ def test_every_cause_is_on_the_page() -> None:
 def test_the_quotas_are_those_of_the_code() -> None:
     flood, gate, ledger = FloodLimits(), GateLimits(), LedgerLimits()
     flat = " ".join(PAGE.split())
-    for said in (
+    for quote in (
         f"{flood.pace_per_second:.0f} messages a second with bursts of {flood.pace_burst:,.0f}",
         f"{flood.waste_per_second:.0f} a second with bursts of {flood.waste_burst:,.0f}",
         f"{flood.work_per_second:g} s of work a second with bursts of {flood.work_burst:g} s",
@@ -49,4 +49,4 @@ def test_the_quotas_are_those_of_the_code() -> None:
         f"{gate.prefix_pace.burst:.0f}",
         f"{gate.pace.per_second:.0f} connections a second with bursts of {gate.pace.burst:.0f}",
     ):
-        assert said in flat
+        assert quote in flat

@@ -31,7 +31,7 @@ STYLE: Any = {
 def save(folder: Path, figures: Iterable[tuple[str, Figure]]) -> list[Path]:
     """Draw figures and write each below `folder` under its name; return the PNG files.
 
-    The style holds for what is made while this iterates, so give it a generator.
+    The style applies to figures made while this iterates, so pass a generator.
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -45,7 +45,7 @@ def save(folder: Path, figures: Iterable[tuple[str, Figure]]) -> list[Path]:
 
 
 def panels(figure: Figure, count: int, columns: int, *, sharex: bool) -> list[Any]:
-    """Return `count` axes in rows of `columns`, all with one y axis; none in places left over."""
+    """Return `count` axes in rows of `columns`, all with one y axis; unused cells stay empty."""
     rows = -(-count // columns)
     axes = figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=True).flatten()
     for unused in axes[count:]:
@@ -54,6 +54,6 @@ def panels(figure: Figure, count: int, columns: int, *, sharex: bool) -> list[An
 
 
 def add_note(figure: Figure, text: str, width: int) -> None:
-    """Write what a figure shows beneath it, in lines of `width` characters."""
+    """Write a caption beneath a figure, in lines of `width` characters."""
     wrapped = "\n".join(textwrap.wrap(text, width))
     figure.supxlabel(wrapped, fontsize=6.5, color="#444444", x=0.01, ha="left")

@@ -1,7 +1,7 @@
 """Tests whether a difference is more than chance, over independent units: seeds, swarms. Pure.
 
-A unit is one that was drawn independently of the others. The nodes of one swarm are not: they learn
-from each other.
+A unit is sampled independently of the others. The nodes of one swarm are not: they learn from each
+other.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def spread(values: Sequence[float]) -> Spread:
     mean, units = statistics.fmean(values), len(values)
     if units < _MIN_UNITS:
         return Spread(mean, 0.0, None, units)
-    from scipy.stats import t as student  # a second, which only who has results waits for
+    from scipy.stats import t as student  # takes a second, so only with results
 
     sd = statistics.stdev(values)
     half = float(student.ppf(1 - ALPHA / 2, units - 1)) * (sd / math.sqrt(units))
@@ -57,8 +57,8 @@ def spread(values: Sequence[float]) -> Spread:
 def paired(differences: Sequence[float]) -> float | None:
     """Two-sided p of the differences' mean by Student's t; None with fewer than two.
 
-    Where all differences are the same but for rounding, nothing measures chance: theirs is the sign
-    test's, 1 where they are 0. Scores of right and wrong tie often.
+    Differences that are all the same except for rounding have no spread to test with: their p is
+    the sign test's, 1 if they are 0. Scores of right and wrong tie often.
     """
     if len(differences) < _MIN_UNITS:
         return None

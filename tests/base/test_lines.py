@@ -51,8 +51,8 @@ raise RuntimeError(text)
 def test_one_line_on_either_stream(capsys: pytest.CaptureFixture[str]) -> None:
     say(ALL_OF_THEM)
     say(ALL_OF_THEM, error=True)
-    said = capsys.readouterr()
-    for line in (said.out, said.err):
+    captured = capsys.readouterr()
+    for line in (captured.out, captured.err):
         assert line.count("\n") == 1
         assert not acting_in(line[:-1])
 

@@ -39,7 +39,7 @@ def serving(tmp_path: Path, stdout: int, stderr: int, **how: object) -> subproce
     return subprocess.Popen(command, stdin=stdout, stdout=stdout, stderr=stderr, **how)  # type: ignore[call-overload]
 
 
-def number_said(tmp_path: Path) -> int:
+def printed_number(tmp_path: Path) -> int:
     """How far it is; 0 while it says nothing."""
     path = tmp_path / "said"
     return int(path.read_text() or 0) if path.exists() else 0
@@ -47,8 +47,8 @@ def number_said(tmp_path: Path) -> int:
 
 def goes_on(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
     """It works still, a while after; then end it as users do."""
-    before = number_said(tmp_path)
-    wait_for(lambda: number_said(tmp_path) > before + 20 or None, 20.0, "work going on")
+    before = printed_number(tmp_path)
+    wait_for(lambda: printed_number(tmp_path) > before + 20 or None, 20.0, "work going on")
     assert process.poll() is None
     process.send_signal(signal.SIGTERM)
     assert process.wait(10) == -signal.SIGTERM
@@ -71,12 +71,12 @@ def test_a_command_ends_quietly_with_its_reader(lines: int) -> None:
 def test_a_command_whose_terminal_has_gone_ends_quietly(tmp_path: Path) -> None:
     master, slave = pty.openpty()
     os.close(master)  # from now on what is written there is an input/output error
-    with (tmp_path / "said").open("w+b") as said:
+    with (tmp_path / "said").open("w+b") as output:
         command = [sys.executable, "-c", COMMAND.format(lines=3)]
-        done = subprocess.run(command, stdout=slave, stderr=said, timeout=60, check=False)
+        done = subprocess.run(command, stdout=slave, stderr=output, timeout=60, check=False)
         os.close(slave)
-        said.seek(0)
-        assert (done.returncode, said.read()) == (141, b"")
+        output.seek(0)
+        assert (done.returncode, output.read()) == (141, b"")
 
 
 def test_a_full_disk_at_the_end_of_a_redirection_is_told() -> None:
@@ -119,7 +119,7 @@ def test_a_terminal_that_takes_nothing_holds_nobody_up(tmp_path: Path) -> None:
     process = serving(tmp_path, slave, slave)
     os.close(slave)
     try:
-        wait_for(lambda: number_said(tmp_path) > 300 or None, 30.0, "600 KB said")
+        wait_for(lambda: printed_number(tmp_path) > 300 or None, 30.0, "600 KB said")
         goes_on(tmp_path, process)
     finally:
         os.close(master)

@@ -1,1 +1,1 @@
-"""Tests of what benchmarks measure with."""
+"""Tests of the benchmarks' measuring code."""

@@ -1,4 +1,4 @@
-"""The bootstrap's slots, simulated: a small swarm comes through a narrow door."""
+"""The bootstrap's slots, simulated: a small swarm joins through a bootstrap with few slots."""
 
 from __future__ import annotations
 

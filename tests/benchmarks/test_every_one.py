@@ -1,4 +1,4 @@
-"""What no other test runs can at least be loaded: a benchmark is started months after a move."""
+"""Every benchmark can be imported, because some run only months after a module has moved."""
 
 from __future__ import annotations
 

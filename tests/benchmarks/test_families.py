@@ -1,4 +1,4 @@
-"""The table of what a model earns family by family, with the embedded model."""
+"""The table of a model's rewards by family, with the embedded model."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from benchmarks import families
 def test_it_asks_the_families_that_are_named_and_prints_a_table(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = ["--model", "tiny", "--tasks", "easy", "--shots", "auto", "--family", "gcd_easy"]
-    asked += ["--questions", "3", "--completions", "4"]
-    assert families.main([*asked, "--json"]) == 0
+    arguments = ["--model", "tiny", "--tasks", "easy", "--shots", "auto", "--family", "gcd_easy"]
+    arguments += ["--questions", "3", "--completions", "4"]
+    assert families.main([*arguments, "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert found["family"] == "gcd_easy" and found["questions"] == 3
     assert 0 <= found["right"] <= 1 and found["signal"] in (0, 1 / 3, 2 / 3, 1)
     assert found["ended"] == 1 and found["tokens"] > 3
     monkeypatch.setattr(families, "ask", lambda *_: [families.Asked(**found)])
-    assert families.main(asked) == 0
+    assert families.main(arguments) == 0
     made = capsys.readouterr().out.splitlines()
     assert made[2].startswith("| `gcd_easy` | ")
     assert {line.count("|") for line in made} == {6}

@@ -1,4 +1,4 @@
-"""`make gpu-check` on the card that is always there: the CPU."""
+"""`make gpu-check` on the device that is always available: the CPU."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def test_its_comparisons_hold_on_a_cpu(
     assert gpu_check.main(["--json"]) == 0
     assert json.loads(capsys.readouterr().out)["compared"][0]["right"]
     wrong = gpu_check.Compared(what="x", off=float("nan"), limit=1.0)
-    spoilt = replace(found, compared=[wrong])
-    monkeypatch.setattr(gpu_check, "check", lambda *_given, **_options: spoilt)
+    failed = replace(found, compared=[wrong])
+    monkeypatch.setattr(gpu_check, "check", lambda *_given, **_options: failed)
     assert gpu_check.main([]) == 1
     assert "| x | nan | 1 | **no** |" in capsys.readouterr().out.splitlines()
 

@@ -22,16 +22,21 @@ from tests.support.doubles.clock import SetClock
 
 TINY, LONG, _LARGE = CASES
 FOUND = Found(
-    rounds=3, cpu_ms=10.0, tokens=4096.0, with_signal=8.0, asked="a digest", peak_mib=100.0
+    rounds=3,
+    cpu_ms=10.0,
+    tokens=4096.0,
+    with_signal=8.0,
+    questions_digest="a digest",
+    peak_mib=100.0,
 )
 
 
 def play(case: Case, seconds: list[float], question: str = "1 + 1?") -> RoundCounter:
-    """Rounds of so many CPU seconds, the first of eight tokens an answer, the next of nine …"""
+    """Rounds of these CPU seconds; the first has eight tokens an answer, the next nine …"""
     clock = SetClock()
     counter = RoundCounter(case, clock)
-    for number, took in enumerate(seconds):
-        clock.now += took
+    for number, cpu_s in enumerate(seconds):
+        clock.now += cpu_s
         counter.end_of_round(
             questions=[question] * case.questions,
             lengths=[8 + number] * case.rows,
@@ -47,8 +52,8 @@ def test_what_is_before_the_first_round_that_counts_and_after_the_last_is_left_o
     assert found.tokens == case.rows * (10 + 11 + 12) / 3
     assert found.with_signal == (2 + 3 + 4) / 3
     assert found.peak_mib > 1
-    assert found.asked == play(case, [0.0] * 5).found().asked
-    assert found.asked != play(case, [0.0] * 5, "1 + 2?").found().asked
+    assert found.questions_digest == play(case, [0.0] * 5).found().questions_digest
+    assert found.questions_digest != play(case, [0.0] * 5, "1 + 2?").found().questions_digest
 
 
 def test_a_run_that_ends_early_has_found_nothing() -> None:
@@ -73,7 +78,7 @@ def test_equal_work_is_compared(case: Case) -> None:
 @pytest.mark.parametrize(
     ("case", "other", "why"),
     [
-        (LONG, replace(FOUND, asked="another"), "trl was asked other questions"),
+        (LONG, replace(FOUND, questions_digest="another"), "trl was asked other questions"),
         (LONG, replace(FOUND, tokens=3800.0), "3800 tokens a round by trl, 4096 by ours"),
         (LONG, replace(FOUND, tokens=4400.0), "4400 tokens"),
         (TINY, replace(FOUND, tokens=3000.0), "3000 tokens"),
@@ -101,15 +106,15 @@ def test_trl_is_given_the_size_that_was_fastest_when_tried(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     cost = {"ours": 10.0, "trl_default": 90.0, "trl_8": 50.0, "trl_16": 40.0}
-    asked: list[str] = []
+    questions_digest: list[str] = []
 
     def run(candidate: str, _case: Case, _folder: Path) -> Found:
-        asked.append(candidate)
+        questions_digest.append(candidate)
         return replace(FOUND, cpu_ms=cost[candidate])
 
     monkeypatch.setattr(whole_round, "_run", run)
     found = whole_round._compare(LONG, tmp_path, quick=False)
-    assert asked == ["trl_8", "trl_16", *["ours", "trl_default", "trl_16"] * 3]
+    assert questions_digest == ["trl_8", "trl_16", *["ours", "trl_default", "trl_16"] * 3]
     assert found["trl_micro_batch"] == 16
     assert (found["trl_over_ours"], found["trl_default_over_ours"]) == (4.0, 9.0)
     assert [goal.met for goal in goals([LONG], {LONG.name: found})] == [False]

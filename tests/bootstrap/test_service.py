@@ -39,8 +39,8 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
         ["systemd-analyze", "verify", "--man=no", str(unit)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    told = [line for line in done.stderr.splitlines() if UNIT.name in line]
-    assert not told
+    reported = [line for line in done.stderr.splitlines() if UNIT.name in line]
+    assert not reported
     assert not done.returncode
 
 

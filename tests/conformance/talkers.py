@@ -37,7 +37,7 @@ class Talker:
         return self.host.peer_id
 
     @property
-    def heard(self) -> list[bytes]:
+    def received(self) -> list[bytes]:
         """The arguments of its validator, in order."""
         return [delivery.data for delivery in self.deliveries]
 
@@ -81,10 +81,10 @@ async def mesh(topic: str, *talkers: Talker) -> None:
     """Let connected hosts join `topic`, and wait until they are in each other's meshes."""
     for talker in talkers:
         await talker.join(topic)
-    everybody = {talker.peer_id for talker in talkers}
+    all_ids = {talker.peer_id for talker in talkers}
 
     def is_meshed(talker: Talker) -> bool:
-        near = talker.host.connected_peers() & everybody
+        near = talker.host.connected_peers() & all_ids
         return near <= talker.members(topic)
 
     await until(lambda: all(map(is_meshed, talkers)))

@@ -35,8 +35,8 @@ async def test_who_subscribes_is_seen_and_who_leaves_is_not(world: World) -> Non
     await sees(one, three, TOPIC, OTHER)
     assert set(one.gossip.topic_peers(TOPIC)) == {two.peer_id, three.peer_id}
     assert one.gossip.topic_peers(OTHER) == (three.peer_id,)
-    told = {peer_id: set(topics) for peer_id, topics in one.gossip.subscriptions().items()}
-    assert told == {two.peer_id: {TOPIC}, three.peer_id: {TOPIC, OTHER}}
+    subscribed = {peer_id: set(topics) for peer_id, topics in one.gossip.subscriptions().items()}
+    assert subscribed == {two.peer_id: {TOPIC}, three.peer_id: {TOPIC, OTHER}}
     assert one.gossip.topics() == (), "what others hear is not what one hears oneself"
     assert two.peer_id not in two.gossip.topic_peers(TOPIC)
     await three.gossip.unsubscribe(TOPIC)
@@ -83,13 +83,13 @@ async def test_every_subscriber_hears_once_and_the_author_never(world: World) ->
     author, others = talkers[0], talkers[1:]
     assert await author.say(TOPIC, b"one") == 3
     assert await author.say(TOPIC, b"one") == 3, "the same words again are another message"
-    await until(lambda: all(len(other.heard) == 2 for other in others))
+    await until(lambda: all(len(other.received) == 2 for other in others))
     await world.rest()
-    assert author.heard == []
+    assert author.received == []
     assert author.watch.verdicts == []
     members = {talker.peer_id for talker in talkers}
     for other in others:
-        assert other.heard == [b"one", b"one"]
+        assert other.received == [b"one", b"one"]
         for delivery in other.deliveries:
             assert delivery.author == author.peer_id
             assert delivery.forwarder in members - {other.peer_id}
@@ -103,9 +103,9 @@ async def test_publishing_to_nobody_says_so(world: World) -> None:
     await sees(one, two, OTHER)
     assert await one.say(TOPIC, b"anybody?") == 0
     assert await one.say(OTHER, b"you!") == 1
-    await until(lambda: two.heard)
-    assert two.heard == [b"you!"]
-    assert one.heard == []
+    await until(lambda: two.received)
+    assert two.received == [b"you!"]
+    assert one.received == []
 
 
 async def test_who_is_not_subscribed_may_publish_and_hears_nothing(world: World) -> None:
@@ -114,14 +114,14 @@ async def test_who_is_not_subscribed_may_publish_and_hears_nothing(world: World)
     await sees(outside, two, TOPIC)
     await sees(outside, three, TOPIC)
     assert await outside.say(TOPIC, b"from outside") == 2
-    await until(lambda: two.heard and three.heard)
+    await until(lambda: two.received and three.received)
     assert await two.say(TOPIC, b"from inside") == 1
-    await until(lambda: b"from inside" in three.heard)
+    await until(lambda: b"from inside" in three.received)
     await world.rest()
-    assert outside.heard == []
+    assert outside.received == []
     assert outside.count("received") == 0
     assert outside.gossip.topics() == ()
-    assert (two.heard, three.heard) == ([b"from outside"], [b"from outside", b"from inside"])
+    assert (two.received, three.received) == ([b"from outside"], [b"from outside", b"from inside"])
 
 
 async def test_the_longest_message_arrives_and_a_longer_one_is_refused(world: World) -> None:
@@ -131,7 +131,7 @@ async def test_the_longest_message_arrives_and_a_longer_one_is_refused(world: Wo
     with pytest.raises(OversizeError):
         await one.say(TOPIC, bytes(1001))
     assert await one.say(TOPIC, bytes(1000)) == 1
-    await until(lambda: two.heard == [bytes(1000)])
+    await until(lambda: two.received == [bytes(1000)])
 
 
 async def test_many_hear_what_is_sent_to_few(world: World) -> None:
@@ -142,9 +142,9 @@ async def test_many_hear_what_is_sent_to_few(world: World) -> None:
     await until(lambda: len(talkers[0].gossip.topic_peers(TOPIC)) == 5)
     await until(lambda: all(1 <= len(talker.members(TOPIC)) <= 3 for talker in talkers))
     assert 1 <= await talkers[0].say(TOPIC, b"pass it on") < 5
-    await until(lambda: all(talker.heard for talker in talkers[1:]))
+    await until(lambda: all(talker.received for talker in talkers[1:]))
     await world.rest()
-    assert all(talker.heard == [b"pass it on"] for talker in talkers[1:])
+    assert all(talker.received == [b"pass it on"] for talker in talkers[1:])
 
 
 # Leaving
@@ -154,19 +154,19 @@ async def test_leaving_ends_delivery_and_returning_begins_it_again(world: World)
     one, two = await world.talkers(2)
     await mesh(TOPIC, one, two)
     assert await one.say(TOPIC, b"before") == 1
-    await until(lambda: two.heard == [b"before"])
+    await until(lambda: two.received == [b"before"])
     await two.gossip.unsubscribe(TOPIC)
     await one.say(TOPIC, b"meanwhile")
     await sees(one, two)
     assert await one.say(TOPIC, b"after") == 0
     await world.rest()
-    assert two.heard == [b"before"]
+    assert two.received == [b"before"]
     assert set(two.reasons[1:]) <= {Reason.LEFT_TOPIC}
     assert two.gossip.mesh() == {}
     await two.join(TOPIC)
     await sees(one, two, TOPIC)
     assert await one.say(TOPIC, b"again") == 1
-    await until(lambda: b"again" in two.heard)
+    await until(lambda: b"again" in two.received)
 
 
 # Repair
@@ -178,7 +178,7 @@ async def test_a_newcomer_is_offered_what_was_said_just_before(world: World) -> 
     await mesh(TOPIC, one, two)
     assert await one.say(TOPIC, b"news") == 1
     await late.join(TOPIC)
-    await until(lambda: late.heard == [b"news"])
+    await until(lambda: late.received == [b"news"])
     assert {d.author for d in late.deliveries} == {one.peer_id}
     await world.rest()
     assert late.count("received") == 1, "whoever offers it, one is asked"
@@ -220,7 +220,7 @@ async def test_the_counters_say_what_has_happened(world: World) -> None:
     await mesh(TOPIC, first, middle, last)
     for data in (b"one", b"two"):
         await first.say(TOPIC, data)
-    await until(lambda: len(last.heard) == 2)
+    await until(lambda: len(last.received) == 2)
     await until(lambda: last.count("forwarded") == 2)
     stats = [talker.gossip.stats() for talker in (first, middle, last)]
     assert [s.verdicts.get(Reason.VALID, 0) for s in stats] == [0, 2, 2]

@@ -158,13 +158,13 @@ async def test_nobody_answers_to_a_wrong_address(world: World) -> None:
     one, two, three, gone = await world.hosts(4)
     here, there, left = (parse_peer_address(address_of(h)).transport for h in (one, two, gone))
     await gone.close()
-    nobody = fresh_identity().peer_id
+    unknown = fresh_identity().peer_id
     for wrong in (
         f"{here}/p2p/{one.peer_id}",
         f"{left}/p2p/{gone.peer_id}",
         f"{left}/p2p/{two.peer_id}",
         f"{there}/p2p/{three.peer_id}",
-        f"{there}/p2p/{nobody}",
+        f"{there}/p2p/{unknown}",
     ):
         with pytest.raises(DialError) as caught:
             await one.dial(wrong)

@@ -44,12 +44,12 @@ class Holding:
 
     def __init__(self) -> None:
         self.release = trio.Event()
-        self.asked: list[PeerId] = []
+        self.callers: list[PeerId] = []
         self.answered: list[PeerId] = []
 
     async def __call__(self, asker: PeerId, request: bytes) -> bytes:
         """Return the request, once released."""
-        self.asked.append(asker)
+        self.callers.append(asker)
         await self.release.wait()
         self.answered.append(asker)
         return request
@@ -94,17 +94,17 @@ async def test_a_protocol_that_nobody_serves_is_unsupported(world: World) -> Non
 
 async def test_neither_request_nor_answer_may_be_too_long(world: World) -> None:
     one, two = await world.pair()
-    asked: list[bytes] = []
+    received: list[bytes] = []
 
     async def handler(_asker: PeerId, request: bytes) -> bytes:
-        asked.append(request)
+        received.append(request)
         await trio.lowlevel.checkpoint()
         return bytes(100)
 
     serve(two, handler)
     assert await ask(one, two, bytes(10)) == bytes(100)
     assert await failing(one, two.peer_id, bytes(11)) is RequestFailure.RESET
-    assert asked == [bytes(10)]
+    assert received == [bytes(10)]
     assert await failing(one, two.peer_id, cap=99) is RequestFailure.OVERSIZE
     assert await ask(one, two) == bytes(100)
 
@@ -134,7 +134,7 @@ async def test_an_asker_waits_no_longer_than_it_says(world: World) -> None:
     began = trio.current_time()
     assert await failing(one, two.peer_id, within_s=0.3) is RequestFailure.TIMEOUT
     assert 0.29 < trio.current_time() - began < 5.0
-    assert handler.asked == [one.peer_id]
+    assert handler.callers == [one.peer_id]
     handler.release.set()
     await until(lambda: handler.answered)
     assert await ask(one, two) == b"?"
@@ -164,7 +164,7 @@ async def test_a_connection_that_ends_resets_what_was_asked_over_it(world: World
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait)
-        await until(lambda: handler.asked)
+        await until(lambda: handler.callers)
         if how == "asker aborts":
             one.abort(two.peer_id)
         elif how == "asked aborts":
@@ -242,7 +242,7 @@ async def test_who_asks_too_much_at_once_is_reset(
                 nursery.start_soon(try_to_ask, name, host)
             refused = [RequestFailure.RESET] * (4 - served[name])
             await until(lambda n=name, r=refused: answers[n] == r)
-        await until(lambda: len(handler.asked) == sum(served.values()))
+        await until(lambda: len(handler.callers) == sum(served.values()))
         handler.release.set()
     for name, count in served.items():
         assert answers[name].count(b"?") == count

@@ -81,7 +81,7 @@ async def test_what_is_not_accepted_goes_no_further(
     assert set(middle.watch.verdicts) == {(first.peer_id, first.peer_id, verdict(reason))}
     assert middle.gossip.stats().verdicts == {reason: len(middle.watch.verdicts)}
     assert middle.count("forwarded") == 0
-    assert last.heard == []
+    assert last.received == []
     assert last.count("received") == 0
     expected = Outcome.REJECT if reason is Reason.BAD_FIELD else Outcome.IGNORE
     assert {judged.outcome for _, _, judged in middle.watch.verdicts} == {expected}
@@ -98,13 +98,13 @@ async def test_nothing_travels_on_before_its_verdict(world: World) -> None:
 
     middle.judge = slow
     await first.say(TOPIC, b"wait")
-    await until(lambda: middle.heard)
+    await until(lambda: middle.received)
     await world.rest()
-    assert last.heard == []
+    assert last.received == []
     assert middle.watch.verdicts == []
     release.set()
-    await until(lambda: last.heard == [b"wait"])
-    assert middle.heard == [b"wait"], "what is being judged is not judged again"
+    await until(lambda: last.received == [b"wait"])
+    assert middle.received == [b"wait"], "what is being judged is not judged again"
 
 
 # Copies
@@ -119,7 +119,7 @@ async def test_after_our_own_trouble_another_copy_is_judged(world: World, reason
     await until(lambda: Reason.VALID in two.reasons)
     await world.rest()
     assert two.reasons == [reason, Reason.VALID]
-    assert two.heard == [b"again, please"] * 2
+    assert two.received == [b"again, please"] * 2
 
 
 async def test_only_so_many_are_judged_at_once(world: World) -> None:
@@ -141,7 +141,7 @@ async def test_only_so_many_are_judged_at_once(world: World) -> None:
         await one.say(TOPIC, data)
     await until(lambda: two.reasons == [Reason.VALID] * 3)
     assert peak == 1
-    assert sorted(two.heard) == [b"one", b"three", b"two"]
+    assert sorted(two.received) == [b"one", b"three", b"two"]
 
 
 # Messages that no honest gossip sends
@@ -163,8 +163,8 @@ async def test_a_forged_message_has_no_author_and_shuts_nothing_out(world: World
     await until(lambda: one.watch.verdicts)
     assert one.watch.verdicts == [(stranger.peer_id, None, verdict(Reason.BAD_SIGNATURE))]
     await world.send(stranger, one.peer_id, real)
-    await until(lambda: two.heard)
-    assert one.heard == two.heard == [b"real"]
+    await until(lambda: two.received)
+    assert one.received == two.received == [b"real"]
     assert one.deliveries[0].author == real.author.peer_id
     assert one.deliveries[0].forwarder == stranger.peer_id
     assert one.gossip.stats().verdicts == {Reason.BAD_SIGNATURE: 1, Reason.VALID: 1}
@@ -179,7 +179,7 @@ async def test_a_message_over_the_receivers_limit_is_rejected(world: World) -> N
     await one.say(TOPIC, bytes(1001))
     await until(lambda: two.watch.verdicts)
     assert two.watch.verdicts[0] == (one.peer_id, None, verdict(Reason.OVERSIZE_MESSAGE))
-    assert two.heard == []
+    assert two.received == []
 
 
 # Scores
@@ -198,9 +198,9 @@ async def test_who_is_distrusted_hears_nothing_by_us(world: World) -> None:
     await mesh(TOPIC, first, middle, bad)
     think(middle, bad, DISTRUSTED)
     assert await first.say(TOPIC, b"secret") == 1
-    await until(lambda: middle.heard)
+    await until(lambda: middle.received)
     await world.rest()
-    assert bad.heard == []
+    assert bad.received == []
     assert bad.count("received") == 0
 
 
@@ -214,9 +214,9 @@ async def test_who_is_graylisted_is_not_read(world: World) -> None:
     await until(lambda: good.watch.verdicts)
     await until(lambda: set(good.gossip.peer_topics(bad.peer_id)) == {TOPIC, "/shoal/test/bad"})
     await good.say(TOPIC, b"news")
-    await until(lambda: one.heard)
+    await until(lambda: one.received)
     await world.rest()
-    assert one.heard == [b"news"]
+    assert one.received == [b"news"]
     assert one.count("received") == 1
     assert one.gossip.peer_topics(bad.peer_id) == (TOPIC,)
     assert [forwarder for forwarder, _, _ in one.watch.verdicts] == [good.peer_id]
@@ -232,7 +232,7 @@ async def test_a_score_that_raises_is_neutral(world: World) -> None:
     await mesh(TOPIC, one, two)
     assert await one.say(TOPIC, b"hello") == 1
     await two.say(TOPIC, b"hello yourself")
-    await until(lambda: one.heard and two.heard)
+    await until(lambda: one.received and two.received)
 
 
 async def test_a_watch_that_raises_costs_that_message_only(world: World) -> None:
@@ -248,5 +248,5 @@ async def test_a_watch_that_raises_costs_that_message_only(world: World) -> None
     await one.say(TOPIC, b"first")
     await until(lambda: two.count("fault") == 1)
     await one.say(TOPIC, b"second")
-    await until(lambda: b"second" in two.heard)
+    await until(lambda: b"second" in two.received)
     assert two.host.is_connected(one.peer_id)

@@ -41,6 +41,6 @@ def test_a_swarm_learns_to_play_from_under_a_third_to_over_two_thirds(tmp_path: 
 @pytest.mark.slow
 def test_who_cannot_play_a_swarms_games_is_told_which_model_can(tmp_path: Path) -> None:
     flags = ("--alone", "--tasks", "games-1", "--rounds", "1", "--eval-every", "0")
-    told = "use --model tiny-games"
-    assert told in run("trainer", tmp_path / "one", *flags, "--model", "tiny")
-    assert told not in run("trainer", tmp_path / "other", *flags)
+    advice = "use --model tiny-games"
+    assert advice in run("trainer", tmp_path / "one", *flags, "--model", "tiny")
+    assert advice not in run("trainer", tmp_path / "other", *flags)

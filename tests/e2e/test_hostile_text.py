@@ -82,8 +82,8 @@ def liar() -> Iterator[str]:
         with stream, suppress(OSError):
             line = b"/multistream/1.0.0\n"
             stream.sendall(bytes([len(line)]) + line)
-            said = names()[0].encode()[:100] + b"\n"
-            stream.sendall(bytes([len(said)]) + said)
+            output = names()[0].encode()[:100] + b"\n"
+            stream.sendall(bytes([len(output)]) + output)
             stream.recv(1 << 12)
 
     listener = socket.create_server(("127.0.0.1", 0))
@@ -250,9 +250,9 @@ def test_a_peer_says_who_it_is_so_that_nothing_acts(
     tmp_path: Path, command: list[str], last: str
 ) -> None:
     flags = ["--listen", LOOPBACK, "--swarm-name", NAME, "--no-http", "--data-dir", FOLDER]
-    said = announced([*command, *flags], tmp_path, last=last)
-    assert visible_name(NAME) in said
-    assert not acting_on_screen(said)
+    output = announced([*command, *flags], tmp_path, last=last)
+    assert visible_name(NAME) in output
+    assert not acting_on_screen(output)
 
 
 @pytest.mark.slow

@@ -35,8 +35,8 @@ async def test_a_node_is_told_and_its_folder_stays_as_it_was(tmp_path: Path) -> 
                 stderr=subprocess.STDOUT,
                 check=False,
             )
-    said = ended.stdout.decode().strip().splitlines()
+    output = ended.stdout.decode().strip().splitlines()
     assert ended.returncode == 2
-    assert said[-1].startswith("shoal node: the swarm's tasks cannot be made here: oranges: ")
-    assert not any("Traceback" in line for line in said)
+    assert output[-1].startswith("shoal node: the swarm's tasks cannot be made here: oranges: ")
+    assert not any("Traceback" in line for line in output)
     assert load_manifest(tmp_path) is None

@@ -20,8 +20,8 @@ def test_one_line_brings_the_task(stage: ProcessManager, tmp_path: Path) -> None
     flags = ("--eval-every", "0", "--log", "none")
     author = stage.node("author", "--tasks", str(tmp_path / "author/sums.toml"), *flags)
     invite = [sys.executable, "-m", "shoal", "invite", "--data-dir", str(author.data_dir)]
-    said = subprocess.run(invite, check=True, capture_output=True, text=True, timeout=60.0)
-    line = said.stdout.strip()
+    result = subprocess.run(invite, check=True, capture_output=True, text=True, timeout=60.0)
+    line = result.stdout.strip()
     joining = ("--listen", LOOPBACK, "--no-mdns", *flags, line)
     friend = stage.process("join", "friend", "--accept-tasks", "1MB,sums", *joining).start()
     friend.wait_status(lambda status: status["groups_received"] > 0, "groups of the author")

@@ -61,11 +61,11 @@ def test_without_extras_a_command_works_or_says_what_is_missing(
 ) -> None:
     for name in HEAVY:
         assert not list(alone.parent.parent.glob(f"lib/*/site-packages/{name}"))
-    for line, said in LACKS:
+    for line, message in LACKS:
         done = run(alone, line, tmp_path)
         assert done.returncode == 2, (line, done.stderr)
         assert len(done.stderr.strip().splitlines()) == 1, (line, done.stderr)
-        assert said in done.stderr, (line, done.stderr)
+        assert message in done.stderr, (line, done.stderr)
     for line in (*WORKS, NODE):
         done = run(alone, line, tmp_path)
         assert done.returncode == 0, (line, done.stderr)

@@ -53,7 +53,7 @@ def _published(nodes: list[ShoalProcess]) -> dict[str, int]:
     return {node.peer_id: int((node.view() or {})["groups_published"]) for node in nodes}
 
 
-def _heard_everything(node: ShoalProcess, nodes: list[ShoalProcess], seconds: float) -> None:
+def _received_everything(node: ShoalProcess, nodes: list[ShoalProcess], seconds: float) -> None:
     wanted = sum(n for peer, n in _published(nodes).items() if peer != node.peer_id)
     node.wait_status(
         lambda s: s["groups_received"] == wanted, f"all {wanted} groups of the others", seconds
@@ -82,7 +82,7 @@ def test_a_partition_heals_and_what_was_missed_arrives(stage: ProcessManager, la
     for node in nodes:
         node.wait_status(lambda s: s["round"] == 80, "all rounds played", 180.0)
     for node in nodes:
-        _heard_everything(node, nodes, 90.0)
+        _received_everything(node, nodes, 90.0)
 
 
 def test_a_stopped_node_is_missed_and_catches_up(stage: ProcessManager) -> None:
@@ -101,7 +101,7 @@ def test_a_stopped_node_is_missed_and_catches_up(stage: ProcessManager) -> None:
         node.wait_status(lambda s: s["peers"] == 1, "together again", 60.0)
         node.wait_status(lambda s: s["round"] == 70, "all rounds played", 180.0)
     for node in (one, two):
-        _heard_everything(node, [one, two], 90.0)
+        _received_everything(node, [one, two], 90.0)
 
 
 def test_a_link_that_lags_and_drops_loses_no_group(
@@ -137,7 +137,7 @@ def test_a_link_that_lags_and_drops_loses_no_group(
         for node in nodes:
             node.wait_status(lambda s: s["round"] == 60, "all rounds played", 180.0)
         for node in nodes:
-            _heard_everything(node, nodes, 120.0)
+            _received_everything(node, nodes, 120.0)
     finally:
         proxy.kill()
         proxy.wait()

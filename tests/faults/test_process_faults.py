@@ -110,8 +110,8 @@ def test_a_clock_an_hour_ahead_hurts_only_itself(stage: ProcessManager, tmp_path
     assert status["groups_received"] == 0
     trained = _round(fast)
     fast.wait_status(lambda s: s["round"] > trained + 2, "it trains on alone")
-    told = "this machine's clock is 3,600 s ahead of its one peer"
-    wait_for(lambda: told in fast.log or None, 30.0, "a word about its clock")
+    warning = "this machine's clock is 3,600 s ahead of its one peer"
+    wait_for(lambda: warning in fast.log or None, 30.0, "a word about its clock")
     assert honest.alive
 
 
@@ -123,22 +123,22 @@ def test_two_nodes_with_one_identity_are_told(stage: ProcessManager) -> None:
     first = stage.node("first", *flags, bootstrap=bootstrap.address)
     witness = stage.node("witness", *flags, bootstrap=bootstrap.address)
     witness.wait_status(lambda s: s["groups_received"] >= 1, "the first heard")
-    twin = stage.new_node("twin", *flags, bootstrap=witness.address)
-    twin.data_dir.mkdir()
-    shutil.copy(first.data_dir / "identity.key", twin.data_dir / "identity.key")
-    twin.start()
-    assert twin.peer_id == first.peer_id
+    duplicate = stage.new_node("twin", *flags, bootstrap=witness.address)
+    duplicate.data_dir.mkdir()
+    shutil.copy(first.data_dir / "identity.key", duplicate.data_dir / "identity.key")
+    duplicate.start()
+    assert duplicate.peer_id == first.peer_id
     wait_for(
-        lambda: "another node uses this identity" in first.log + twin.log or None,
+        lambda: "another node uses this identity" in first.log + duplicate.log or None,
         60.0,
         "either to be told",
     )
-    for node in (first, twin, witness):
+    for node in (first, duplicate, witness):
         at = _round(node)
         node.wait_status(lambda s, at=at: s["round"] > at + 2, "rounds go on")
     rows = (witness.view("peers") or {})["peers"]
     assert rows, "the witness still has peers"
-    for node in (first, twin):
+    for node in (first, duplicate):
         for row in (node.view("peers") or {})["peers"]:
             assert row["score"] > -10, "who passed the twin's batches on is not to blame"
 

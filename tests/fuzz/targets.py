@@ -153,10 +153,10 @@ def _manifest(raw: bytes) -> None:
 
 def _peer_list(raw: bytes) -> None:
     found = decode_peer_list(raw)  # first: its exceptions are the ones to check
-    told = {at for item in swarm_pb2.PeerList.FromString(raw).peers for at in item.addresses}
+    announced = {at for item in swarm_pb2.PeerList.FromString(raw).peers for at in item.addresses}
     for peer in found:
         assert peer.addresses
-        assert {f"{address}/p2p/{peer.peer_id}" for address in peer.addresses} <= told
+        assert {f"{address}/p2p/{peer.peer_id}" for address in peer.addresses} <= announced
 
 
 def _peer_query(raw: bytes) -> None:

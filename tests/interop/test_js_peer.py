@@ -62,16 +62,16 @@ class JsPeer:
                 stderr=subprocess.STDOUT,
             )
 
-    def said(self, event: str) -> list[dict[str, Any]]:
+    def events(self, event: str) -> list[dict[str, Any]]:
         """Every output line of that kind."""
         lines = [json.loads(line) for line in self._log.read_text().splitlines() if line[:1] == "{"]
         return [line for line in lines if line["event"] == event]
 
-    def wait_said(self, event: str, count: int = 1) -> list[dict[str, Any]]:
+    def wait_events(self, event: str, count: int = 1) -> list[dict[str, Any]]:
         """Wait until there are `count` lines of that kind."""
 
         def check() -> list[dict[str, Any]] | None:
-            found = self.said(event)
+            found = self.events(event)
             if len(found) >= count:
                 return found
             assert self._process.poll() is None, self._log.read_text()
@@ -109,27 +109,27 @@ def test_a_js_peer_hears_verifies_and_is_trained_on(
         js, tmp_path / "js.txt", bootstrap.address, "--answer", "12", "--forge", "--seconds", "200"
     )
     try:
-        peer_id = peer.wait_said("started")[0]["peerId"]
-        heard = peer.wait_said("heard", 2)
-        assert heard[0]["signer"] == node.peer_id
+        peer_id = peer.wait_events("started")[0]["peerId"]
+        received = peer.wait_events("heard", 2)
+        assert received[0]["signer"] == node.peer_id
         # In any order: the second of two batches may take the shorter route.
-        assert heard[1]["sequence"] != heard[0]["sequence"]
+        assert received[1]["sequence"] != received[0]["sequence"]
         rollouts = node.view("rollouts", limit=200)
         assert rollouts is not None
         assert _texts(rollouts, node.peer_id) >= {
-            text for group in heard[0]["texts"] for text in group
+            text for group in received[0]["texts"] for text in group
         }
 
         # The only other publisher is the js peer, so the groups trained on came from it.
         node.wait_status(lambda s: s["groups_external_used"] >= 1, "a group of js trained on")
-        forged = peer.wait_said("forged")
+        forged = peer.wait_events("forged")
         assert len(forged) == 1
         wait_for(
             lambda: _rejected(node.view("status"), "question_mismatch") or None,
             60.0,
             "the forged batch rejected",
         )
-        assert not peer.said("refused"), "every batch of the node verifies in JavaScript"
+        assert not peer.events("refused"), "every batch of the node verifies in JavaScript"
         assert peer_id in json.dumps(node.view("peers"))
     finally:
         peer.close()

@@ -1,4 +1,4 @@
-"""The swarm of rules alone: it is held to whole nodes, and does what they do."""
+"""The swarm of protocol rules alone, compared with whole nodes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def played(
     seed: int = 1,
     look: Callable[[Crowd], None] = lambda _crowd: None,
 ) -> Crowd:
-    """Let nodes come within a minute, and look at them after so many seconds."""
+    """Let nodes join within a minute, and return the swarm after `seconds` seconds."""
     rng = random.Random(seed)
     arrivals = sorted(rng.uniform(0, 60) for _ in range(num_nodes))
     crowd: list[Crowd] = []
@@ -78,15 +78,15 @@ def test_it_divides_itself_and_all_who_listen_hear(monkeypatch: pytest.MonkeyPat
 
 
 def figures_of(
-    delivered: float, hops: Iterable[Counter[int]], network: SimulatedNetwork, asked: int
+    delivered: float, hops: Iterable[Counter[int]], network: SimulatedNetwork, requested: int
 ) -> tuple[float, ...]:
-    """Return what is compared; `asked` are the bytes of requests."""
+    """Return the compared figures; `requested` are the bytes of requests."""
     of_all: Counter[int] = Counter()
     for one in hops:
         of_all.update(one)
-    heard = of_all.total()
-    gossiped = sum(network.bytes_of.values()) - asked
-    return delivered, network.num_messages / heard, gossiped / heard, mean(of_all.elements())
+    received = of_all.total()
+    gossiped = sum(network.bytes_of.values()) - requested
+    return delivered, network.num_messages / received, gossiped / received, mean(of_all.elements())
 
 
 @pytest.mark.slow
@@ -95,16 +95,17 @@ def figures_of(
 def test_it_sends_what_whole_nodes_send(
     num_nodes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Within 5 %: deliveries, and for each of them messages, gossip's bytes, connections passed.
+    """Within 5 %: deliveries, and for each of them messages, gossip's bytes, hops.
 
-    Whole nodes also ask for what they may have missed, so the bytes of requests are left out.
+    Whole nodes also request batches that they may have missed, so the bytes of requests are
+    subtracted.
     """
-    asked: list[int] = []
+    requested: list[int] = []
     ask = SimulatedHost._request
 
     async def counted(host: SimulatedHost, peer: PeerId, *what: Any) -> bytes:
         answer = await ask(host, peer, *what)
-        asked.append(len(what[1]) + len(answer))
+        requested.append(len(what[1]) + len(answer))
         return answer
 
     monkeypatch.setattr(SimulatedHost, "_request", counted)
@@ -113,11 +114,11 @@ def test_it_sends_what_whole_nodes_send(
 
     async def script(world: World) -> None:
         await trio.sleep(200)
-        came, due = world.delivery(since=60.0)
+        arrived, due = world.delivery(since=60.0)
         data_bytes.append(round(mean(map(len, world.envelopes))))
         hops = [host_of(node).gossip.hops for node in world.up("honest")]
-        found.append(figures_of(came / due, hops, world.network, sum(asked)))
-        asked.clear()
+        found.append(figures_of(arrived / due, hops, world.network, sum(requested)))
+        requested.clear()
 
     node = NodeSettings(round_s=60.0, local=1, external=2, discovery_s=1.0)
     plan = Plan(honest=num_nodes, node=node, arrive_s=60.0, measure_after_s=60.0)
@@ -126,7 +127,7 @@ def test_it_sends_what_whole_nodes_send(
     def look(crowd: Crowd) -> None:
         due, delays = crowd.deliveries(60.0)
         hops = [node.gossip.hops for node in crowd.nodes]
-        found.append(figures_of(len(delays) / due, hops, crowd.network, sum(asked)))
+        found.append(figures_of(len(delays) / due, hops, crowd.network, sum(requested)))
 
     played(num_nodes, 200, CrowdSettings(data_bytes=data_bytes[0]), look=look)
     whole, alone = found

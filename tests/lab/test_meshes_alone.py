@@ -1,4 +1,4 @@
-"""Gossip's meshes alone: all hear all, the same each time, at a cost that does not grow."""
+"""Gossip's meshes alone: all deliveries arrive, deterministically, at a cost that does not grow."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_same_seed_is_the_same_run(swarm: MeshSwarm) -> None:
 
 
 def test_a_message_costs_as_much_in_a_swarm_four_times_as_large() -> None:
-    """`benchmarks.scale` has the figures; here is only that nothing grows with the swarm."""
+    """Checks only that no cost grows with the swarm; `benchmarks.scale` has the figures."""
 
     def cost(num_nodes: int) -> float:
         swarm = played(num_nodes)
@@ -54,6 +54,6 @@ def test_a_message_costs_as_much_in_a_swarm_four_times_as_large() -> None:
 
 
 def test_who_is_told_not_to_send_a_message_sends_fewer_copies(swarm: MeshSwarm) -> None:
-    told = played(24, settings=GossipSettings(mesh=MeshSettings(idontwant_bytes=0)))
-    assert told.frames_of["idontwant"] > 0 == swarm.frames_of["idontwant"]
-    assert told.frames_of["copy"] < 0.95 * swarm.frames_of["copy"]
+    without_copies = played(24, settings=GossipSettings(mesh=MeshSettings(idontwant_bytes=0)))
+    assert without_copies.frames_of["idontwant"] > 0 == swarm.frames_of["idontwant"]
+    assert without_copies.frames_of["copy"] < 0.95 * swarm.frames_of["copy"]

@@ -15,7 +15,7 @@ NODES = 8
 
 
 def swarm_mean(rng: random.Random) -> float:
-    """A seed's value: its nodes' mean, which have most of their luck in common."""
+    """A seed's value: the mean of its nodes, which are strongly correlated."""
     shared = rng.gauss(0, WITHIN_A_SWARM**0.5)
     return statistics.fmean(
         shared + rng.gauss(0, (1 - WITHIN_A_SWARM) ** 0.5) for _ in range(NODES)

@@ -1,7 +1,7 @@
 """A tiny random model of each causal architecture that the installed transformers has.
 
 ``python -m tests.policy.tiny_architectures`` plays every one through `life`, which takes minutes,
-and writes `RECORDED`, of which the table in docs/models.md is made.
+and writes `RECORDED`, the source of the table in docs/models.md.
 """
 
 from __future__ import annotations

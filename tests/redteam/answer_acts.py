@@ -227,8 +227,8 @@ async def answers_by_the_byte(attacker: AttackerPeer, rng: random.Random) -> Non
     async def trickle(stream: Stream) -> None:
         raw = await read_frame(stream, 1 << 20)
         with suppress(RemoteError, ValueError, OverflowError, *BROKEN), trio.move_on_after(60.0):
-            said = _fitting(attacker, own, raw) if end is None else _misfit(attacker, own, raw)
-            whole = len(said).to_bytes(4, "big") + said
+            reply = _fitting(attacker, own, raw) if end is None else _misfit(attacker, own, raw)
+            whole = len(reply).to_bytes(4, "big") + reply
             whole = whole + end if isinstance(end, bytes) else whole[:end]
             for at in (*range(40), 40):
                 await stream.write(whole[at : at + 1] if at < 40 else whole[40:])

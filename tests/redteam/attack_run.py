@@ -221,8 +221,8 @@ class AttackRun:
         gossip = node.live.peer.gossip
         assert gossip.stats().pubsub.get("fault", 0) == 0, world.say(f"a fault at {name}")
         assert node.live.outbox.num_unsent == 0, world.say(f"{name} could not send")
-        asked = node.worker.num_asked
-        assert asked < MAX_QUESTIONS, world.say(f"{name} has regenerated {asked} questions")
+        requested = node.worker.num_asked
+        assert requested < MAX_QUESTIONS, world.say(f"{name} has regenerated {requested} questions")
 
     def _check_sizes(self, world: World) -> None:
         for node in world.up("honest"):
@@ -238,11 +238,11 @@ class AttackRun:
         """Every acknowledged group is at every honest node."""
         until = trio.current_time() - 12.0
         for publication in world.publications:
-            heard = {node.peer_id for node in world.heard.get(publication.batch_id, ())}
+            received = {node.peer_id for node in world.received.get(publication.batch_id, ())}
             for member in world.of_kind("honest"):
                 if member.peer_id != publication.publisher and publication.at < until:
                     missing = f"of {publication.at:.1f} s is not at {member.name}"
-                    assert member.peer_id in heard, world.say(f"a batch {missing}")
+                    assert member.peer_id in received, world.say(f"a batch {missing}")
 
     def _check_buffers(self, world: World) -> None:
         """Honest peers keep their share of the buffer entries that they would have alone."""
@@ -250,9 +250,9 @@ class AttackRun:
         for node in world.up("honest"):
             stats = node.live.buffer.stats(trio.current_time())
             here = sum(r.groups for r in stats.publishers if r.peer_id in names and not r.is_local)
-            heard = (world.heard.get(p.batch_id, ()) for p in world.publications)
-            came = sum(node in nodes for nodes in heard)
-            alone = min(came - node.drawn, SETTINGS.buffer_groups)
+            received = (world.received.get(p.batch_id, ()) for p in world.publications)
+            arrived = sum(node in nodes for nodes in received)
+            alone = min(arrived - node.drawn, SETTINGS.buffer_groups)
             text = (
                 f"{here} groups of honest peers in the buffer, {alone} without the others: {stats}"
             )

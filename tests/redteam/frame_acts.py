@@ -30,8 +30,8 @@ FLAGS = (0, FLAG_SYN, FLAG_ACK, FLAG_FIN, FLAG_RST, FLAG_SYN | FLAG_FIN, FLAG_SY
 
 async def stream_flood(attacker: WireAttacker, rng: random.Random) -> None:
     """Streams that negotiate a protocol, half of one, or nothing."""
-    said = hello(rng.choice(ASKED))
-    body = rng.choice((b"", said[: rng.randrange(len(said))], said, said + b"\0\0\0\0"))
+    message = hello(rng.choice(ASKED))
+    body = rng.choice((b"", message[: rng.randrange(len(message))], message, message + b"\0\0\0\0"))
     await attacker.write(attacker.request_frames(rng.choice((70, 500)), body))
 
 
@@ -85,9 +85,9 @@ async def pings(attacker: WireAttacker, rng: random.Random) -> None:
 
 async def go_away(attacker: WireAttacker, rng: random.Random) -> None:
     """GO_AWAY, followed by more frames."""
-    said = hello(rng.choice(ASKED))
+    message = hello(rng.choice(ASKED))
     await attacker.write(
-        [frame(TYPE_GO_AWAY, 0, 0, rng.randrange(4)), *attacker.request_frames(5, said)]
+        [frame(TYPE_GO_AWAY, 0, 0, rng.randrange(4)), *attacker.request_frames(5, message)]
     )
 
 

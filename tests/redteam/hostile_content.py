@@ -167,7 +167,7 @@ def respelled(rng: random.Random, raw: bytes) -> bytes:
 def announcement(rng: random.Random, author: make.Author, digest: BatchId | None = None) -> bytes:
     """Return an announcement of a big batch: another's, unknown, or of impossible size and time."""
     author.sequence += 1
-    told = Announcement(
+    announced = Announcement(
         swarm_digest=author.manifest.digest,
         sequence=rng.choice((author.sequence, author.sequence, number(rng) % (1 << 62))),
         previous_sequence=rng.choice((0, author.sequence - 1, author.sequence + 5)),
@@ -177,7 +177,7 @@ def announcement(rng: random.Random, author: make.Author, digest: BatchId | None
         num_bytes=rng.choice((1, 200, 100_000, 3_000_000, 1 << 40)),
         expires_ms=author.now_ms + rng.choice((-1000, 60_000, 60_000, 1 << 40)),
     )
-    payload = encode_announcement(told)
+    payload = encode_announcement(announced)
     if rng.random() < 0.2:
         payload = mutate(rng, [payload])
     return author.seal(payload, ANNOUNCEMENT_PAYLOAD_TYPE)
@@ -187,8 +187,8 @@ def big_batch(rng: random.Random, author: make.Author) -> tuple[bytes, bytes]:
     """Return a valid announcement and its envelope."""
     made = [make.group(rng.randrange(1 << 28), [_noise(rng) for _ in range(4)]) for _ in range(20)]
     raw = author.envelope(author.batch(made))
-    told = {"previous_sequence": author.sequence - 1, "num_groups": len(made)}
-    return author.announcement(raw, **told), raw
+    claims = {"previous_sequence": author.sequence - 1, "num_groups": len(made)}
+    return author.announcement(raw, **claims), raw
 
 
 def _noise(rng: random.Random) -> str:

@@ -72,8 +72,8 @@ async def invites(attacker: WireAttacker, rng: random.Random) -> None:
     names = [fresh_identity().peer_id for _ in range(rng.choice((1, 4, 8)))]
     port = attacker.invited_to.rpartition("/")[2]
     ways = (attacker.invited_to, f"/dns4/localhost/tcp/{port}", f"/dns/localhost/tcp/{port}")
-    told = tuple(f"{rng.choice(ways)}/p2p/{rng.choice(names)}" for _ in range(8))
-    invite = decode_invite(encode_invite(Invite(swarm=Digest(bytes(32)), addresses=told)))
+    listed = tuple(f"{rng.choice(ways)}/p2p/{rng.choice(names)}" for _ in range(8))
+    invite = decode_invite(encode_invite(Invite(swarm=Digest(bytes(32)), addresses=listed)))
     discovery = Discovery(
         host=attacker.second,
         address_policy=attacker.address_policy,
@@ -100,11 +100,11 @@ async def lies(attacker: WireAttacker, rng: random.Random) -> None:
         signedPeerRecord=rng.randbytes(rng.choice((0, 2000))),
     )
     whole = encode_varint_prefixed(message.SerializeToString())
-    said = rng.choice((whole, whole, mutate(rng, [whole]), b"\xff" * 9 + b"\x01", whole[:-1]))
+    payload = rng.choice((whole, whole, mutate(rng, [whole]), b"\xff" * 9 + b"\x01", whole[:-1]))
     by_the_byte = rng.random() < 0.2
 
     async def tell(stream: INetStream) -> None:
-        for piece in [said[at : at + 1] for at in range(40)] if by_the_byte else [said]:
+        for piece in [payload[at : at + 1] for at in range(40)] if by_the_byte else [payload]:
             await stream.write(piece)
             await trio.sleep(0.05 if by_the_byte else 0.0)
         if rng.random() < 0.5:
@@ -119,8 +119,8 @@ async def lies(attacker: WireAttacker, rng: random.Random) -> None:
 
 async def pushes(attacker: WireAttacker, rng: random.Random) -> None:
     """Identify pushes that were not requested."""
-    said = Identify(protocols=["/p/" + "x" * 400] * 40, listen_addrs=_addresses(attacker, rng))
-    whole = encode_varint_prefixed(said.SerializeToString())
+    payload = Identify(protocols=["/p/" + "x" * 400] * 40, listen_addrs=_addresses(attacker, rng))
+    whole = encode_varint_prefixed(payload.SerializeToString())
     body = hello(IDENTIFY_PUSH_ID) + whole
     await attacker.write(attacker.request_frames(rng.choice((1, 60)), body[:60_000]))
 
@@ -172,12 +172,12 @@ async def relayed_flood(attacker: WireAttacker, rng: random.Random) -> None:
         await write_message(place, pb.HopMessage(type=pb.HopMessage.RESERVE))
         await read_hop(place)
         peer = pb.PeerId(id=attacker.second.libp2p_host.get_id().to_bytes())
-        asked = encode_varint_prefixed(
+        request = encode_varint_prefixed(
             pb.HopMessage(type=pb.HopMessage.CONNECT, peer=peer).SerializeToString()
         )
         await attacker.meet()
         for _ in range(rng.choice((1, 6))):
-            await attacker.write_slowly(HOP, [asked, *[_JUNK] * rng.choice((1, 30))], rng)
+            await attacker.write_slowly(HOP, [request, *[_JUNK] * rng.choice((1, 30))], rng)
 
 
 # As a relay
@@ -191,8 +191,8 @@ async def stops(attacker: WireAttacker, rng: random.Random) -> None:
     message = pb.StopMessage(type=pb.StopMessage.CONNECT, peer=peer)
     whole: bytes = encode_varint_prefixed(message.SerializeToString())
     inside = rng.choice((b"", rng.randbytes(3000), hello("/noise"), hello("/noise") + b"\0\x20ab"))
-    said = rng.choice((whole, whole, mutate(rng, [whole]))) + inside
-    await attacker.write(attacker.request_frames(rng.choice((1, 30)), hello(STOP) + said))
+    payload = rng.choice((whole, whole, mutate(rng, [whole]))) + inside
+    await attacker.write(attacker.request_frames(rng.choice((1, 30)), hello(STOP) + payload))
 
 
 async def false_relay(attacker: WireAttacker, rng: random.Random) -> None:
@@ -205,11 +205,11 @@ async def false_relay(attacker: WireAttacker, rng: random.Random) -> None:
     status = rng.choice((pb.Status.OK, pb.Status.OK, pb.Status.ValueType(77)))
     answer = pb.HopMessage(type=pb.HopMessage.STATUS, status=status, reservation=place)
     whole = encode_varint_prefixed(answer.SerializeToString())
-    said = rng.choice((whole, whole, mutate(rng, [whole]), b""))
+    payload = rng.choice((whole, whole, mutate(rng, [whole]), b""))
 
     async def hop(stream: INetStream) -> None:
         await read_hop(stream)
-        await stream.write(said)
+        await stream.write(payload)
         await trio.sleep(PATIENCE_S)
 
     _serve(attacker.host, HOP, hop)
@@ -234,8 +234,8 @@ async def punches(attacker: WireAttacker, rng: random.Random) -> None:
             f"{at}/p2p-circuit/p2p/{attacker.victim.peer_id}", timeout=2 * PATIENCE_S
         )
         for _ in range(rng.choice((1, 12))):
-            said = [_punch(attacker, rng) for _ in range(rng.choice((1, 2, 3)))]
-            await attacker.write_slowly(DCUTR, said, rng, attacker.second)
+            payload = [_punch(attacker, rng) for _ in range(rng.choice((1, 2, 3)))]
+            await attacker.write_slowly(DCUTR, payload, rng, attacker.second)
         await trio.sleep(2.2)  # until the victim initiates
 
 

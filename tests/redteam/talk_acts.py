@@ -47,13 +47,13 @@ def _talk(rng: random.Random) -> bytes:
 
 async def slow_talk(attacker: WireAttacker, rng: random.Random) -> None:
     """Negotiate protocols on many streams, all at once or by the byte."""
-    said, ids = _talk(rng), attacker.ids(rng.choice((1, 60)))
+    payload, ids = _talk(rng), attacker.ids(rng.choice((1, 60)))
     if rng.random() < 0.5:
-        await attacker.write([opening(one, said) for one in ids])
+        await attacker.write([opening(one, payload) for one in ids])
         return
     await attacker.write([opening(one, b"") for one in ids])
     for at in range(12):
-        await attacker.write([frame(TYPE_DATA, 0, one, 1, said[at : at + 1]) for one in ids])
+        await attacker.write([frame(TYPE_DATA, 0, one, 1, payload[at : at + 1]) for one in ids])
         await trio.sleep(rng.choice((0.0, 0.1)))
 
 
@@ -77,13 +77,13 @@ async def half_closed(attacker: WireAttacker, rng: random.Random) -> None:
 
 async def half_upgraded(attacker: WireAttacker, rng: random.Random) -> None:
     """Connections that authenticate and then negotiate no muxer: silence, garbage, no end."""
-    said = rng.choice((b"", _talk(rng), hello("/mplex/6.7.0", "/nothing"), hello()))
+    payload = rng.choice((b"", _talk(rng), hello("/mplex/6.7.0", "/nothing"), hello()))
     async with trio.open_nursery() as nursery:
         for _ in range(rng.choice((1, 10))):
-            nursery.start_soon(_prove, attacker, said)
+            nursery.start_soon(_prove, attacker, payload)
 
 
-async def _prove(attacker: WireAttacker, said: bytes) -> None:
+async def _prove(attacker: WireAttacker, payload: bytes) -> None:
     library: Any = attacker.second.libp2p_host
     with suppress(Exception), trio.move_on_after(PATIENCE_S):
         tcp = await trio.open_tcp_stream("127.0.0.1", port_of(attacker.victim.node.member.host))  # type: ignore[arg-type]
@@ -93,8 +93,8 @@ async def _prove(attacker: WireAttacker, said: bytes) -> None:
             secured = await upgrader.upgrade_security(
                 raw, True, ID.from_base58(attacker.victim.peer_id)
             )
-            for at in range(0, len(said), 500):
-                await secured.write(said[at : at + 500])
+            for at in range(0, len(payload), 500):
+                await secured.write(payload[at : at + 500])
             await trio.sleep(PATIENCE_S)
 
 

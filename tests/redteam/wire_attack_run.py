@@ -126,14 +126,16 @@ class _WireRun:
         return False
 
     async def _check(self) -> None:
-        victim, said = self.victim, f"[seed {self.attack.seed}]"
-        assert victim.score(self.honest.peer_id) == 0.0, f"{said} an honest neighbour is blamed"
-        assert victim.node.member.host.is_connected(self.honest.peer_id), f"{said} and disconnected"
+        victim, prefix = self.victim, f"[seed {self.attack.seed}]"
+        assert victim.score(self.honest.peer_id) == 0.0, f"{prefix} an honest neighbour is blamed"
+        assert victim.node.member.host.is_connected(self.honest.peer_id), (
+            f"{prefix} and disconnected"
+        )
         streams, held = await trio.to_thread.run_sync(victim.call, partial(_load, victim))
-        assert streams <= MAX_STREAMS, f"{said} {streams} streams on one connection"
-        assert held < MAX_HELD_BYTES, f"{said} {held} bytes held"
+        assert streams <= MAX_STREAMS, f"{prefix} {streams} streams on one connection"
+        assert held < MAX_HELD_BYTES, f"{prefix} {held} bytes held"
         most = max(self.lured.values(), default=0)
-        assert most <= MAX_LURED, f"{said} {most} dials of a third party"
+        assert most <= MAX_LURED, f"{prefix} {most} dials of a third party"
 
 
 async def _load(victim: Victim) -> tuple[int, int]:
@@ -155,10 +157,10 @@ async def _num_tasks() -> int:
 async def _lures(fight: _WireRun) -> AsyncIterator[list[str]]:
     """Listen as third parties and count connections, except those of the attackers themselves.
 
-    The first address is told to the victim, the others to whoever trusts an attacker.
+    The victim receives the first address, peers that trust an attacker the others.
     """
 
-    async def met(stream: trio.SocketStream) -> None:
+    async def accept(stream: trio.SocketStream) -> None:
         fight.lured[str(stream.socket.getsockname()[1])] += 1
         await stream.aclose()
 
@@ -168,7 +170,7 @@ async def _lures(fight: _WireRun) -> AsyncIterator[list[str]]:
             for _ in range(1 + NUM_REDS)
             for listener in await trio.open_tcp_listeners(0, host="127.0.0.1")
         ]
-        nursery.start_soon(trio.serve_listeners, met, listeners)
+        nursery.start_soon(trio.serve_listeners, accept, listeners)
         yield [f"/ip4/127.0.0.1/tcp/{one.socket.getsockname()[1]}" for one in listeners]
         nursery.cancel_scope.cancel()
 

@@ -38,7 +38,7 @@ DECLARED = "cuda: Optional[str] = {cuda}\nhip: Optional[str] = {hip}\n"
         ({"log": "nowhere"}, "--log nowhere: it is not installed: pip install nowhere"),
     ],
 )
-def test_what_needs_no_model_to_be_refused(settings: dict[str, Any], said: str) -> None:
+def test_what_needs_no_model_to_be_refused(settings: dict[str, Any], message: str) -> None:
     Path("there").mkdir()
     Path("quantised").mkdir()
     Path("quantised/config.json").write_text('{"quantization_config": {"bits": 4}}')
@@ -46,7 +46,7 @@ def test_what_needs_no_model_to_be_refused(settings: dict[str, Any], said: str) 
     Path("adapter/adapter_config.json").write_text("{}")
     refused = early_refusal(Settings.model_construct(**{**Settings().model_dump(), **settings}))
     assert refused is not None
-    assert said in refused
+    assert message in refused
 
 
 @pytest.mark.parametrize(

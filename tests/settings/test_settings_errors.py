@@ -34,8 +34,8 @@ def error_of_file(text: str | bytes) -> str:
         ("json_output = true", "'json_output'"),
     ],
 )
-def test_an_unknown_key_of_a_file(text: str, said: str) -> None:
-    assert error_of_file(text) == f"shoal.toml: unknown key {said}"
+def test_an_unknown_key_of_a_file(text: str, message: str) -> None:
+    assert error_of_file(text) == f"shoal.toml: unknown key {message}"
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,8 @@ def test_an_unknown_key_of_a_file(text: str, said: str) -> None:
     [("SHOAL_ROUND", "SHOAL_ROUND (did you mean 'rounds'?)"),
      ("SHOAL_JSON_OUTPUT", "SHOAL_JSON_OUTPUT")],
 )  # fmt: skip
-def test_an_unknown_variable(name: str, said: str) -> None:
-    assert case.error_of("node", (), {name: "1"}) == f"unknown variable {said}"
+def test_an_unknown_variable(name: str, message: str) -> None:
+    assert case.error_of("node", (), {name: "1"}) == f"unknown variable {message}"
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_file_without_permission() -> None:
 
 @contextlib.contextmanager
 def _as_nobody() -> Iterator[None]:
-    """Run the block as a user whom permissions bind: root reads everything."""
+    """Run the block as an unprivileged user, because root reads everything."""
     if os.geteuid():
         yield
         return

@@ -180,9 +180,9 @@ def test_a_large_model_has_defaults_of_its_own_and_says_so() -> None:
     )
     chosen = {field for field, origin in result.origins.items() if origin == FOR_LARGE}
     assert chosen == {one.setting for one in REAL_DEFAULTS} - {"eval_every"}
-    said = defaults_line_of(result)
-    assert "\n" not in said and "--learning-rate 1e-05, --max-new-tokens 64" in said
-    assert "eval" not in said
+    message = defaults_line_of(result)
+    assert "\n" not in message and "--learning-rate 1e-05, --max-new-tokens 64" in message
+    assert "eval" not in message
     assert defaults_line_of(case.loaded("node")) == ""
 
 

@@ -34,9 +34,9 @@ def _answer_all(answers: Mapping[str, Any], connection: socket.socket) -> None:
     with connection, contextlib.suppress(OSError):
         while data := connection.recv(1 << 16):
             for raw in decoder.feed(data):
-                asked = decode_ipc(raw)
-                body = _reply(asked.body, answers)
-                frame = encode_ipc(m.IpcFrame(request_id=asked.request_id, body=body))
+                request = decode_ipc(raw)
+                body = _reply(request.body, answers)
+                frame = encode_ipc(m.IpcFrame(request_id=request.request_id, body=body))
                 connection.sendall(encode_frame(frame))
 
 

@@ -173,7 +173,7 @@ class Author:
 
     def announcement(self, envelope: bytes = b"", **changes: object) -> bytes:
         """Return a signed announcement of a batch under the latest number."""
-        told = Announcement(
+        announced = Announcement(
             swarm_digest=self.manifest.digest,
             sequence=self.sequence,
             previous_sequence=0,
@@ -183,8 +183,8 @@ class Author:
             num_bytes=len(envelope),
             expires_ms=self.now_ms + 60_000,
         )
-        told = replace(told, **changes)  # type: ignore[arg-type]
-        return self.seal(encode_announcement(told), ANNOUNCEMENT_PAYLOAD_TYPE)
+        announced = replace(announced, **changes)  # type: ignore[arg-type]
+        return self.seal(encode_announcement(announced), ANNOUNCEMENT_PAYLOAD_TYPE)
 
     def seal(self, payload: bytes, payload_type: bytes = BATCH_PAYLOAD_TYPE) -> bytes:
         """Return a signed envelope around any payload."""

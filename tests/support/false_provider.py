@@ -44,7 +44,7 @@ class FalseProvider:
             identity=self.author.identity, settings=HostSettings(listen=(LOOPBACK,))
         )
         self.gossip = Libp2pGossip(host=self.host, scorer=RecordingWatch())
-        self.asked: list[Query] = []
+        self.queries: list[Query] = []
         self._listed: Sequence[BatchRef] = ()
 
     @property
@@ -81,7 +81,7 @@ class FalseProvider:
             if isinstance(query, SinceQuery) and query.publisher == peer:
                 # Every node asks for batches under its own name, whatever a test is about.
                 return encode_answer(answer_from(query, {}, self._listed))
-            self.asked.append(query)
+            self.queries.append(query)
             answer = answerer(query)
             if answer is None:
                 await trio.sleep_forever()

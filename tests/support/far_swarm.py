@@ -51,7 +51,7 @@ class Scene:
     near_publish: bool = True
     """False if near publishers only forward, as bootstrap peers do."""
     far: int = 40
-    is_met: bool = True
+    is_connected: bool = True
     """True if this node was once connected to the distant publishers."""
     names: int = 200
     """Names of the machine; 0 without one."""
@@ -110,7 +110,7 @@ class FarSwarm:
             for n in range(scene.far)
             for _ in range(GROUPS_A_ROUND)
         ]
-        said = [
+        replies = [
             (
                 PeerId(f"{kind}{n}"),
                 f"near{by}",
@@ -120,9 +120,11 @@ class FarSwarm:
         ]
         for _ in range(scene.groups if scene.names else 0):
             name = PeerId(f"machine{rng.randrange(scene.names)}")
-            said.append((name, f"near{rng.randrange(scene.behind)}" if scene.behind else name, 4))
-        rng.shuffle(said)
-        for name, by, right in said:
+            replies.append(
+                (name, f"near{rng.randrange(scene.behind)}" if scene.behind else name, 4)
+            )
+        rng.shuffle(replies)
+        for name, by, right in replies:
             self._insert(name, by, right, now)
 
     def _insert(self, name: PeerId, by: str, right: int, now: float) -> None:
@@ -142,7 +144,7 @@ class FarSwarm:
         kind = kind_of(name)
         if kind == "machine":
             return UNKNOWN_NETWORK if self._scene.behind else kind
-        return UNKNOWN_NETWORK if kind == "far" and not self._scene.is_met else name
+        return UNKNOWN_NETWORK if kind == "far" and not self._scene.is_connected else name
 
     def _round(self, now: float) -> None:
         self._report_own(now)

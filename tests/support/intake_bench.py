@@ -1,4 +1,4 @@
-"""One node's intake alone: what it stores, whom it accuses, how often it uses a thread."""
+"""One node's intake alone: the batches it stores, the peers it reports, the threads it uses."""
 
 from __future__ import annotations
 

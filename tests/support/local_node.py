@@ -50,7 +50,7 @@ __all__ = ["LocalNode", "NodeThread", "open_local_node", "wall_ms"]
 class _End(SimulatedEnd):
     """A network with one node, whose gossip goes into a list."""
 
-    def __init__(self, identity: Identity, settings: HostSettings, heard_by: FakeGossip) -> None:
+    def __init__(self, identity: Identity, settings: HostSettings, listener: FakeGossip) -> None:
         super().__init__(
             SimulatedNetwork(random.Random(0)),
             identity,
@@ -58,7 +58,7 @@ class _End(SimulatedEnd):
             rng=random.Random(0),
             first_sequence=1,
         )
-        self._heard_by = heard_by
+        self._listener = listener
         # No peer is connected here, but every deliverer still has its own network.
         self.host.source_of = str  # type: ignore[method-assign,assignment]
 
@@ -67,7 +67,7 @@ class _End(SimulatedEnd):
     ) -> Gossip:
         """Gossip that goes into the list."""
         gossip = super().gossip(watch, settings, numbers)
-        gossip.publish = self._heard_by.publish  # type: ignore[method-assign]
+        gossip.publish = self._listener.publish  # type: ignore[method-assign]
         return gossip
 
 

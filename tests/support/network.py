@@ -45,11 +45,11 @@ class Relay:
             nursery.start_soon(self._copy, server, client)
 
     async def _copy(self, source: trio.SocketStream, sink: trio.SocketStream) -> None:
-        heard = bytearray()
-        self.carried.append(heard)
+        received = bytearray()
+        self.carried.append(received)
         try:
             while data := await source.receive_some():
-                heard += data
+                received += data
                 await self._flowing.wait()
                 await sink.send_all(data)
             await self._flowing.wait()

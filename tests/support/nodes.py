@@ -189,5 +189,5 @@ async def protocols_of(address: str) -> set[str]:
         peer = ID.from_base58(await host.dial(address))
         library = cast("Any", host.libp2p_host)
         stream = await library.new_stream(peer, [TProtocol(IDENTIFY_ID)])
-        told = Identify.FromString(await read_varint_prefixed_bytes_limited(stream, 1 << 16))
-        return set(told.protocols)
+        report = Identify.FromString(await read_varint_prefixed_bytes_limited(stream, 1 << 16))
+        return set(report.protocols)

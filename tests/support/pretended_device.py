@@ -182,31 +182,31 @@ class Pretended(TorchDispatchMode):
         flat, _ = tree_flatten((args, kwargs))
         tensors = [one for one in flat if isinstance(one, torch.Tensor)]
         on_card = [one for one in tensors if isinstance(one, OnCard)]
-        asked = next((one for one in flat if isinstance(one, torch.device)), None)
+        requested = next((one for one in flat if isinstance(one, torch.device)), None)
         name = func._schema.name
-        if not on_card and (asked is None or asked.type != NAME):
+        if not on_card and (requested is None or requested.type != NAME):
             return func(*args, **kwargs)
-        self._check(func, tensors, on_card, asked)
-        self._count(name, kwargs, on_card, tensors, asked)
+        self._check(func, tensors, on_card, requested)
+        self._count(name, kwargs, on_card, tensors, requested)
         inner = tree_map(_on_host, (args, kwargs))
-        stays = asked is None or asked.type == NAME
+        stays = requested is None or requested.type == NAME
         # A tensor created in inference mode could not be a view of one created outside.
         with torch.inference_mode(False):
             made = func(*inner[0], **inner[1])
             return self._wrapped(func, made, flat) if stays else made
 
     @staticmethod
-    def _check(func: Any, tensors: Any, on_card: Any, asked: Any) -> None:
+    def _check(func: Any, tensors: Any, on_card: Any, requested: Any) -> None:
         strangers = [one for one in tensors if not isinstance(one, OnCard) and one.ndim > 0]
         copies = func._schema.name in ("aten::_to_copy", "aten::to", "aten::copy_")
         # A card accepts an index on the host: PyTorch copies it. It waits, so it counts.
         if on_card and strangers and not copies and "index" not in func._schema.name:
             raise WrongDeviceError(f"{func._schema.name}: tensors of {NAME} and of the host")
 
-    def _count(self, name: str, kwargs: Any, on_card: Any, tensors: Any, asked: Any) -> None:
+    def _count(self, name: str, kwargs: Any, on_card: Any, tensors: Any, requested: Any) -> None:
         if name in ("aten::_to_copy", "aten::to", "aten::copy_") and len(on_card) < len(tensors):
             self.from_host += 1
-        if on_card and asked is not None and asked.type != NAME:
+        if on_card and requested is not None and requested.type != NAME:
             self.operations["to the host"] += 1
             return
         if name == "aten::copy_" and isinstance(tensors[0], OnCard) is False:

@@ -76,7 +76,7 @@ class ShoalProcess:
             *flags,
         ]
         self._process: subprocess.Popen[bytes] | None = None
-        self._said_before = 0
+        self._output_start = 0
         self.ready_line: dict[str, Any] = {}
 
     @property
@@ -102,7 +102,7 @@ class ShoalProcess:
         """Start it."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         output = (self.data_dir / "out.txt").open("ab")
-        self._said_before = (self.data_dir / "out.txt").stat().st_size
+        self._output_start = (self.data_dir / "out.txt").stat().st_size
         with output, (self.data_dir / "log.txt").open("ab") as log:
             self._process = subprocess.Popen(
                 self._arguments,
@@ -125,7 +125,7 @@ class ShoalProcess:
         if not self.alive:
             raise AssertionError(f"{self.data_dir.name} ended while starting:\n{self.log}")
         with (self.data_dir / "out.txt").open("rb") as file:
-            file.seek(self._said_before)
+            file.seek(self._output_start)
             for line in file:
                 if line.startswith(b'{"event": "ready"') and line.endswith(b"\n"):
                     found: dict[str, Any] = json.loads(line)

@@ -137,7 +137,7 @@ class World(Observer):
         self._kind_of = {member.peer_id: member.kind for member in self.members}
         self.valid: dict[BatchId, PeerId] = {}
         """Every valid batch that was created."""
-        self.heard: dict[BatchId, dict[SimulatedNode, float]] = {}
+        self.received: dict[BatchId, dict[SimulatedNode, float]] = {}
         self.publications: list[Publication] = []
         self.draws: list[tuple[float, str]] = []
         self.bans: Counter[tuple[str, str]] = Counter()
@@ -234,10 +234,10 @@ class World(Observer):
         """Check that a validated batch was made by its publisher, and is valid."""
         if self.valid.get(batch_id) != publisher:
             self.fail(f"{node.peer_id} accepted a batch that {publisher} never validly made")
-        heard = self.heard.setdefault(batch_id, {})
-        if node in heard:
+        received = self.received.setdefault(batch_id, {})
+        if node in received:
             self.fail("a node took one batch twice")
-        heard[node] = trio.current_time()
+        received[node] = trio.current_time()
         self.note("accept", node.peer_id, batch_id.hex())
 
     def published(self, node: SimulatedNode, envelope: bytes, num_groups: int) -> None:
@@ -325,21 +325,21 @@ class World(Observer):
         """
         now = trio.current_time()
         up = set(map(id, self.up("honest", "liar")))
-        due = came = 0
+        due = arrived = 0
         for publication in self.publications:
             if not since <= publication.at <= now - grace_s:
                 continue
-            heard = self.heard.get(publication.batch_id, {})
+            received = self.received.get(publication.batch_id, {})
             for node in publication.listeners:
-                at = heard.get(node)
+                at = received.get(node)
                 is_gone = id(node) not in up or not node.listens_to(publication.publisher)
                 if at is None and (is_gone or _left(node, publication, grace_s)):
                     continue
                 due += 1
-                came += at is not None
+                arrived += at is not None
                 if at is not None:
                     self.latencies.append(at - publication.at)
-        return came, due
+        return arrived, due
 
     def share_of_draws(self, kind: str, *, since: float) -> float:
         """Return the fraction of groups sampled by honest trainers that came from `kind`."""

@@ -23,10 +23,10 @@ NAME = "/test/1"
 
 
 async def test_the_host_has_the_peers_that_the_test_says(fake_host: FakeHost) -> None:
-    told: list[tuple[str, PeerId]] = []
+    events: list[tuple[str, PeerId]] = []
     fake_host.add_peer_callbacks(
-        connected=lambda peer_id: told.append(("came", peer_id)),
-        disconnected=lambda peer_id: told.append(("went", peer_id)),
+        connected=lambda peer_id: events.append(("came", peer_id)),
+        disconnected=lambda peer_id: events.append(("went", peer_id)),
     )
     with pytest.raises(DialError):
         await fake_host.dial(ADDRESS)
@@ -36,7 +36,7 @@ async def test_the_host_has_the_peers_that_the_test_says(fake_host: FakeHost) ->
     fake_host.ban(PEER, seconds=60)
     assert fake_host.is_banned(PEER)
     assert not fake_host.is_connected(PEER)
-    assert told == [("came", PEER), ("went", PEER)]
+    assert events == [("came", PEER), ("went", PEER)]
     assert len(fake_host.dial_times(ADDRESS)) == 2
 
 

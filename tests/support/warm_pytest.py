@@ -48,8 +48,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # also ends the current run
     print("{}", flush=True)
     for line in sys.stdin:
-        asked = json.loads(line)
-        code, output = _run_forked(_test, asked["arguments"], asked["timeout_s"])
+        request = json.loads(line)
+        code, output = _run_forked(_test, request["arguments"], request["timeout_s"])
         print(json.dumps({"code": code, "output": output}), flush=True)
 
 

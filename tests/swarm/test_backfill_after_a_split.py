@@ -36,7 +36,7 @@ class Peers:
 
     def __init__(self) -> None:
         self.connected = {*OWN_SIDE, *FAR_SIDE}
-        self.asked: list[tuple[float, PeerId, int]] = []
+        self.requests: list[tuple[float, PeerId, int]] = []
         self.calls: list[Callable[[PeerId], None]] = []
         self.news: Callable[[PeerId], bool] = lambda _peer_id: False
 
@@ -58,11 +58,11 @@ class Peers:
         await trio.lowlevel.checkpoint()
         if peer_id == SILENT:
             raise NoAnswerError(Reason.MALFORMED_ANSWER)
-        self.asked.append((trio.current_time(), peer_id, query.max_age_seconds))
+        self.requests.append((trio.current_time(), peer_id, query.max_age_seconds))
         return Listing(batches=(REF,) if self.news(peer_id) else ())
 
-    def asked_since(self, start: float) -> list[tuple[float, PeerId, int]]:
-        return [entry for entry in self.asked if entry[0] >= start]
+    def requests_since(self, start: float) -> list[tuple[float, PeerId, int]]:
+        return [entry for entry in self.requests if entry[0] >= start]
 
 
 def backfill(
@@ -105,8 +105,8 @@ async def test_who_is_back_is_asked_about_the_time_it_was_away(seed: int, away_s
         # The bootstrap peer returns first, and lists nothing.
         peers.change({SILENT, FAR_SIDE[0]})
         await trio.sleep(3)
-        _, asked, window_s = peers.asked_since(back)[0]
-        assert asked == FAR_SIDE[0]
+        _, peer_id, window_s = peers.requests_since(back)[0]
+        assert peer_id == FAR_SIDE[0]
         assert window_s >= back - left
 
 
@@ -118,8 +118,8 @@ async def test_who_comes_and_goes_causes_no_more_rounds_than_before() -> None:
         for _ in range(60):
             peers.change({FAR_SIDE[0]})
             await trio.sleep(1)
-        asked = peers.asked_since(start)
-        assert 5 <= len(asked) <= 13, "one peer a round, and five seconds between rounds"
+        requests = peers.requests_since(start)
+        assert 5 <= len(requests) <= 13, "one peer a round, and five seconds between rounds"
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -137,15 +137,15 @@ async def test_those_who_bring_no_news_are_asked_more_rarely_and_with_news_other
             await trio.sleep(10)
         # A reserve of eight, then one a minute; and the regular ones, one in half to one and a
         # half.
-        assert 20 <= len(peers.asked_since(start)) <= 8 + 20 + 20
+        assert 20 <= len(peers.requests_since(start)) <= 8 + 20 + 20
         peers.news = lambda peer_id: peer_id.startswith("far")
         back = trio.current_time()
         peers.change({PeerId(f"far-{n}") for n in range(2, 10)})
         await trio.sleep(150)
-        rounds = peers.asked_since(back)
-        told = [n for n, (_, peer_id, _) in enumerate(rounds[:-1]) if peer_id.startswith("far")]
-        assert told
-        assert all(rounds[n + 1][0] - rounds[n][0] < 7 for n in told)
+        rounds = peers.requests_since(back)
+        far = [n for n, (_, peer_id, _) in enumerate(rounds[:-1]) if peer_id.startswith("far")]
+        assert far
+        assert all(rounds[n + 1][0] - rounds[n][0] < 7 for n in far)
 
 
 async def test_rounds_that_bring_news_leave_the_stock_whole() -> None:
@@ -153,14 +153,14 @@ async def test_rounds_that_bring_news_leave_the_stock_whole() -> None:
     async with running(backfill(peers, 1)):
         await trio.sleep(100)
         peers.news = lambda _peer_id: True
-        came: dict[PeerId, float] = {}
+        arrived: dict[PeerId, float] = {}
         for number in range(30):
             newcomer = PeerId(f"new-{number}")
-            came[newcomer] = trio.current_time()
+            arrived[newcomer] = trio.current_time()
             peers.change({newcomer})
             await trio.sleep(10)
-        asked = {peer_id: at for at, peer_id, _ in reversed(peers.asked)}
-        late = [asked.get(peer_id, math.inf) - at for peer_id, at in came.items()]
+        first_request = {peer_id: at for at, peer_id, _ in reversed(peers.requests)}
+        late = [first_request.get(peer_id, math.inf) - at for peer_id, at in arrived.items()]
         assert max(late[:-2]) < 20
 
 
@@ -175,7 +175,7 @@ async def test_another_shard_is_asked_about_without_waiting() -> None:
         shards.add(1)
         made.note_shards()
         await trio.sleep(7)
-        assert {window_s for _, _, window_s in peers.asked_since(joined)} == {3600}
+        assert {window_s for _, _, window_s in peers.requests_since(joined)} == {3600}
 
 
 class Shelf:
@@ -234,10 +234,10 @@ async def test_however_much_is_listed_a_round_asks_for_no_more_than_there_is_roo
     space = BufferSpace(groups_since=lambda _since: room, groups_per_publisher=room // 8)
     async with running(shelf.put(backfill(peers, 1), space)):
         await trio.sleep(600)
-    asked = [sum(ref.num_groups for ref in refs) for refs in shelf.fetched]
-    assert len(asked) > 3
+    sizes = [sum(ref.num_groups for ref in refs) for refs in shelf.fetched]
+    assert len(sizes) > 3
     # The last requested batch may exceed it.
-    assert max(asked) < max(room, BackfillSettings().least_groups) + 256
+    assert max(sizes) < max(room, BackfillSettings().least_groups) + 256
     for refs in shelf.fetched:
         by = Counter[PeerId]()
         for ref in refs:
@@ -282,9 +282,9 @@ async def test_what_is_here_ends_no_listing_of_the_time_away() -> None:
         peers.change({OWN_SIDE[0]})
         await trio.sleep(60)
         missed = [shelf.batch(rng, 10_000, 8) for _ in range(300)]
-        heard = [shelf.batch(rng, 10_000, 8) for _ in range(600)]
-        shelf.held += missed + heard
-        shelf.here |= {ref.batch_id for ref in heard}
+        received = [shelf.batch(rng, 10_000, 8) for _ in range(600)]
+        shelf.held += missed + received
+        shelf.here |= {ref.batch_id for ref in received}
         peers.change({OWN_SIDE[0]})
         await trio.sleep(10)
         assert shelf.here == {ref.batch_id for ref in shelf.held}
@@ -293,15 +293,15 @@ async def test_what_is_here_ends_no_listing_of_the_time_away() -> None:
 async def test_what_was_missed_displaces_what_a_full_buffer_held_before() -> None:
     rng, peers = random.Random(1), Peers()
     shelf = Shelf(peers, rng, 0, 8)
-    came = list[float]()
+    arrived = list[float]()
     space = BufferSpace(
-        groups_since=lambda since: 4096 - sum(at >= since for at in came),
+        groups_since=lambda since: 4096 - sum(at >= since for at in arrived),
         groups_per_publisher=1 << 20,
     )
     peers.connected = {OWN_SIDE[0]}
     async with running(shelf.put(backfill(peers, 1), space)):
         await trio.sleep(100)
-        came += [trio.current_time()] * 4096
+        arrived += [trio.current_time()] * 4096
         await trio.sleep(1)
         peers.change({OWN_SIDE[0]})
         await trio.sleep(60)
@@ -359,9 +359,9 @@ async def test_a_time_of_which_something_is_missing_is_asked_about_again() -> No
         await nursery.start(made.run)
         began = trio.current_time()
         await trio.sleep(600)
-        at, _, window_s = peers.asked[-1]
+        at, _, window_s = peers.requests[-1]
         assert window_s >= at - began
         missing[0] = False
         await trio.sleep(300)
-        assert peers.asked[-1][2] <= 200
+        assert peers.requests[-1][2] <= 200
         nursery.cancel_scope.cancel()

@@ -42,9 +42,9 @@ def test_all_who_listen_hear_everything_while_the_swarm_divides(
                 await trio.sleep(20)
                 world.network.heal()
         await trio.sleep(60)
-        came, due = world.delivery(since=30.0)
+        arrived, due = world.delivery(since=30.0)
         assert due > 500
-        assert came / due >= 0.998, (came, due)
+        assert arrived / due >= 0.998, (arrived, due)
 
     simulate(
         seed,

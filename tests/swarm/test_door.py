@@ -44,14 +44,14 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 class Guest:
     """One newcomer, and when it was connected to another."""
 
-    came_at: float
-    met_at: float = math.inf
+    joined_at: float
+    company_at: float = math.inf
     peer: MeetingPoint | None = None
 
     @property
     def wait_s(self) -> float:
         """Seconds until it was connected to another."""
-        return self.met_at - self.came_at
+        return self.company_at - self.joined_at
 
 
 class Door:
@@ -112,11 +112,11 @@ class Door:
 
     async def watch(self, count: int) -> None:
         """Record when each newcomer is in the right swarm with another one, until `count` are."""
-        while sum(one.met_at < math.inf for one in self.newcomers) < count:
+        while sum(one.company_at < math.inf for one in self.newcomers) < count:
             await trio.sleep(0.5)
             for newcomer in self.newcomers:
-                if newcomer.met_at == math.inf and self._has_company(newcomer):
-                    newcomer.met_at = trio.current_time()
+                if newcomer.company_at == math.inf and self._has_company(newcomer):
+                    newcomer.company_at = trio.current_time()
 
     def _has_company(self, newcomer: Guest) -> bool:
         peer, bootstrap = newcomer.peer, self.bootstrap.peer

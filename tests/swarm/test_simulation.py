@@ -46,9 +46,9 @@ async def at(seconds: float) -> None:
 
 
 def check_delivery(world: World, *, since: float, share: float) -> None:
-    came, due = world.delivery(since=since)
+    arrived, due = world.delivery(since=since)
     assert due > 100, world.say("too little was published to tell")
-    assert came >= share * due, world.say(f"{came} of {due} deliveries came")
+    assert arrived >= share * due, world.say(f"{arrived} of {due} deliveries came")
 
 
 # A swarm with wrong clocks and lossy links, and one attacker of each kind.
@@ -69,8 +69,8 @@ async def attacked(world: World) -> None:
     (twice,) = [one for one in world.attackers if one.name == "equivocate"]
     kept = [(node, await node.live.store.evidence()) for node in world.up("honest")]
     pairs = [(node, pair) for node, found in kept for pair in found]
-    whom = {pair.publisher for _, pair in pairs}
-    assert twice.peer_id in whom, world.say("nobody kept evidence of the equivocation")
+    publishers = {pair.publisher for _, pair in pairs}
+    assert twice.peer_id in publishers, world.say("nobody kept evidence of the equivocation")
     for node, pair in pairs:
         assert pair.first_id is not None
         assert not residents_of(node, pair.first_id), world.say("a withdrawn batch is still there")
@@ -105,9 +105,11 @@ async def slandered(world: World) -> None:
     await at(180.0)
     check_delivery(world, since=60.0, share=0.999)
     for name in SLANDERED.attackers:
-        asked = {peer for one in world.attackers if one.name == name for peer in one.served}
+        served_peers = {peer for one in world.attackers if one.name == name for peer in one.served}
         # An attacker banned early may not have received a request from the last of the six.
-        assert len(asked) >= 5, world.say(f"only {len(asked)} nodes asked one that is to {name}")
+        assert len(served_peers) >= 5, world.say(
+            f"only {len(served_peers)} nodes asked one that is to {name}"
+        )
     for node in world.up("honest"):
         assert await node.live.store.evidence() == [], world.say("an honest node was accused")
         assert not node.live.exchange.duplicate_identity.found, world.say("a false twin")
@@ -249,16 +251,16 @@ def replayed(seed: int, folder: Path) -> str:
 def test_a_seed_is_one_run_and_another_seed_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told, note = set[int](), Backfill.note_shards
+    noted_shards, note = set[int](), Backfill.note_shards
 
     def noted(backfill: Backfill) -> None:
-        told.add(id(backfill))
+        noted_shards.add(id(backfill))
         note(backfill)
 
     with monkeypatch.context() as patch:
         patch.setattr(Backfill, "note_shards", noted)
         here = replayed(5, tmp_path / "here")
-    assert len(told) >= 6, "each of the honest hears of the shard that it listens to"
+    assert len(noted_shards) >= 6, "each of the honest hears of the shard that it listens to"
     assert replayed(6, tmp_path / "other") != here
     there = subprocess.run(
         [sys.executable, "-c", REPLAY, "5", str(tmp_path / "there")],

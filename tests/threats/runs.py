@@ -22,11 +22,11 @@ class Runs:
         self._process = process
 
     def run(self, *tests: str, timeout_s: float) -> tuple[int | None, str]:
-        """Return how pytest ended, None if it had not in time, and what it said."""
+        """Return pytest's exit code, None if it timed out, and its output."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        asked = {"arguments": [*_FLAGS, *_QUIET, *tests], "timeout_s": timeout_s}
-        self._process.stdin.write(json.dumps(asked) + "\n")
+        request = {"arguments": [*_FLAGS, *_QUIET, *tests], "timeout_s": timeout_s}
+        self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         done = json.loads(self._process.stdout.readline())
         return done["code"], done["output"]

@@ -66,8 +66,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 @pytest.fixture(scope="module")
 def runs(tree: Tree, request: pytest.FixtureRequest) -> Iterator[Runs]:
-    asked = [getattr(item, "callspec", None) for item in request.session.items]
-    picked = [call.params["mutation"] for call in asked if call and "mutation" in call.params]
+    specs = [getattr(item, "callspec", None) for item in request.session.items]
+    picked = [call.params["mutation"] for call in specs if call and "mutation" in call.params]
     with open_runs(tree, [mutation.test for mutation in picked]) as runs:
         yield runs
 
@@ -85,17 +85,17 @@ def test_the_test_misses_its_defence(
     tree: Tree, runs: Runs, green: set[str], mutation: Mutation
 ) -> None:
     if mutation.test not in green:
-        code, said = runs.run(mutation.test, timeout_s=RUN_S)
-        assert code == PASSED, f"it fails with its defence, too:\n{said[-3000:]}"
-        if " passed" not in said:
+        code, output = runs.run(mutation.test, timeout_s=RUN_S)
+        assert code == PASSED, f"it fails with its defence, too:\n{output[-3000:]}"
+        if " passed" not in output:
             pytest.skip("the test is skipped here")
         green.add(mutation.test)
     after = mutated(mutation, tree.folder)
     before = {path: tree.read(path) for path in after}
     tree.write(after)
     try:
-        code, said = runs.run(mutation.test, timeout_s=RUN_S)
+        code, output = runs.run(mutation.test, timeout_s=RUN_S)
     finally:
         tree.write(before)
     assert code != PASSED, f"{mutation.test} does not miss it"
-    assert code == FAILED, f"it did not run:\n{said[-3000:]}"
+    assert code == FAILED, f"it did not run:\n{output[-3000:]}"

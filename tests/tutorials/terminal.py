@@ -49,7 +49,7 @@ class Terminal:
     def type(self, command: str, patience_s: float) -> None:
         """Type a command once the one before has ended, and forget what was shown before.
 
-        Raises AssertionError where that one goes on.
+        Raises AssertionError if that one does not end.
         """
         deadline = time.monotonic() + patience_s
         while os.tcgetpgrp(self._master) != self._shell.pid:

@@ -1,7 +1,6 @@
-"""Every string, bytes and repeated field that peers send each other, with the most it may hold.
-
-`test_field_bounds.py` reads a message that holds so much, and one that holds a little more. A field
-that is added to a `.proto` needs a line of `LIMITS` and a sample in which it stands.
+"""Every string, bytes and repeated field that peers send each other, with its upper bound.
+`test_field_bounds.py` reads a message at the bound, and one slightly above it. A field that is
+added to a `.proto` needs a line of `LIMITS` and a sample in which it stands.
 """
 
 from __future__ import annotations
@@ -208,14 +207,14 @@ def _read_record(raw: bytes) -> object:
 
 
 def _batches() -> Iterator[Message]:
-    said = sample.completion(logprobs=(-1.0,) * _NUM_LOGPROBS)
+    scored = sample.completion(logprobs=(-1.0,) * _NUM_LOGPROBS)
     inline = sample.task(inline=InlineTask(question="Why?", answer="So."))
-    group = sample.group(inline, (said, said))
+    group = sample.group(inline, (scored, scored))
     yield sample.batch_message(sample.batch(swarm_digest=_MANIFEST.digest, groups=(group,)))
 
 
 def _announcement() -> bytes:
-    told = Announcement(
+    announced = Announcement(
         swarm_digest=_MANIFEST.digest,
         sequence=2,
         previous_sequence=1,
@@ -225,7 +224,7 @@ def _announcement() -> bytes:
         num_bytes=100_000,
         expires_ms=sample.NOW_MS,
     )
-    return encode_announcement(told)
+    return encode_announcement(announced)
 
 
 def _queries() -> Iterator[Message]:
@@ -321,7 +320,7 @@ def _parts(message: Message) -> Iterator[Message]:
 
 
 def fill(root: Message, part: Message, name: str, *, size: int | None, count: int | None) -> None:
-    """Give a field a value of that size, or so many items; all else stays as it is, and valid."""
+    """Give a field a value of `size`, or `count` items; the rest stays unchanged and valid."""
     field = name.split(".")[1]
     held = getattr(part, field)
     if count is None and size is not None:
@@ -334,7 +333,7 @@ def fill(root: Message, part: Message, name: str, *, size: int | None, count: in
         items = [_item(name, held[0], number) for number in range(count)]
         del held[:]
         held.extend(items)
-    _mend(root, part, name)
+    _repair(root, part, name)
 
 
 def _value(name: str, size: int, part: Any) -> Any:
@@ -368,7 +367,7 @@ def _item(name: str, first: Any, number: int) -> Any:
     return first
 
 
-def _mend(root: Any, part: Any, name: str) -> None:
+def _repair(root: Any, part: Any, name: str) -> None:
     """Change what has to agree with the field: signatures, and addresses of a peer's name."""
     if name == "PeerAddresses.peer_id":
         del part.addresses[:]

@@ -1,7 +1,7 @@
 """Other bytes for an honest envelope, as whoever has no key can make them: its fields put down in
 every way that protobuf's grammar lets a reader take for the same message, and a few others.
 
-A spelling is a list of fields, each told by how it is written; `spelled` gives its bytes.
+A spelling is a list of fields with their encodings; `spelled` gives its bytes.
 """
 
 from __future__ import annotations
@@ -129,10 +129,10 @@ def _insert_unknown(draw: st.DrawFn, fields: list[Field]) -> None:
 def _repeat(draw: st.DrawFn, fields: list[Field]) -> None:
     """Say a field twice, the last time as it was."""
     at = draw(st.integers(0, len(fields) - 1))
-    twin = fields[at]
+    copied = fields[at]
     if draw(st.booleans()):
-        twin = replace(twin, value=draw(st.just(b"") | st.binary(max_size=70)))
-    fields.insert(draw(st.integers(0, at)), twin)
+        copied = replace(copied, value=draw(st.just(b"") | st.binary(max_size=70)))
+    fields.insert(draw(st.integers(0, at)), copied)
 
 
 def _move(draw: st.DrawFn, fields: list[Field]) -> None:

@@ -60,8 +60,8 @@ def test_an_ipc_message_survives_the_socket(kind: type) -> None:
     ],
     ids=["empty", "no body", "not protobuf", "no role", "bad group"],
 )
-def test_a_frame_that_breaks_the_contract_is_a_frame_error(raw: bytes, said: str) -> None:
-    with pytest.raises(FrameError, match=said):
+def test_a_frame_that_breaks_the_contract_is_a_frame_error(raw: bytes, message: str) -> None:
+    with pytest.raises(FrameError, match=message):
         decode_ipc(raw)
 
 

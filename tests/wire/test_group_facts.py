@@ -59,6 +59,6 @@ def test_what_is_known_is_no_part_of_the_value() -> None:
     assert repr(group) == repr(other)
     changed = replace(group, completions=(sample.completion("else"),))
     assert digests.group_id(changed) != digests.group_id(group)
-    for twin in (copy.deepcopy(group), pickle.loads(pickle.dumps(group))):
-        assert twin == group
-        assert digests.group_id(twin) == digests.group_id(group)
+    for copied in (copy.deepcopy(group), pickle.loads(pickle.dumps(group))):
+        assert copied == group
+        assert digests.group_id(copied) == digests.group_id(group)

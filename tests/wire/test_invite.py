@@ -102,9 +102,9 @@ def test_a_cut_line_is_refused(data: st.DataObject) -> None:
 
 @given(st.text() | st.text("1shoal", max_size=60) | st.text().map(lambda text: "shoal1" + text))
 def test_any_text_is_an_invitation_or_one_line_that_repeats_none_of_it(text: str) -> None:
-    with pytest.raises(InviteError) as told:
+    with pytest.raises(InviteError) as caught:
         decode_invite(text)
-    assert str(told.value).isprintable()
+    assert str(caught.value).isprintable()
 
 
 def signed(payload: bytes) -> str:
@@ -171,7 +171,7 @@ def test_more_addresses_than_an_invitation_has_are_refused() -> None:
 
 
 def test_the_kinds_of_wrong_lines_are_told_apart() -> None:
-    for text, said in (
+    for text, message in (
         ("", "begins with shoal1"),
         ("/ip4/127.0.0.1/tcp/4001", "begins with shoal1"),
         ("shoal2" + LINE[6:], "another version"),
@@ -180,7 +180,7 @@ def test_the_kinds_of_wrong_lines_are_told_apart() -> None:
         (f"{LINE} ", "cut or altered"),
         ("shoal1" + "1" * MAX_LINE_CHARS, "characters long"),
     ):
-        with pytest.raises(InviteError, match=said):
+        with pytest.raises(InviteError, match=message):
             decode_invite(text)
 
 

@@ -115,8 +115,10 @@ LONG = "x" * (limits.MAX_NAME_BYTES + 1)
     ],
     ids=str,
 )
-def test_rules_that_peers_would_refuse_do_not_start_a_swarm(bad: dict[str, Any], said: str) -> None:
-    with pytest.raises(ManifestError, match=said):
+def test_rules_that_peers_would_refuse_do_not_start_a_swarm(
+    bad: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ManifestError, match=reason):
         sample.swarm(**bad)
 
 
@@ -143,9 +145,9 @@ def test_rules_that_peers_would_refuse_do_not_start_a_swarm(bad: dict[str, Any],
     ids=lambda value: str(value)[:40],
 )
 def test_families_that_peers_would_refuse_do_not_start_a_swarm(
-    bad: dict[str, object], said: str
+    bad: dict[str, object], reason: str
 ) -> None:
-    with pytest.raises(ManifestError, match=said):
+    with pytest.raises(ManifestError, match=reason):
         make_manifest("fish", (family(**bad),))
 
 
@@ -163,11 +165,11 @@ def test_families_that_peers_would_refuse_do_not_start_a_swarm(
     ids=["no schema", "newer", "no families", "twice", "no name", "empty family", "too long"],
 )
 def test_a_manifest_of_a_peer_that_cannot_be_used_says_why(
-    change: Callable[[pb.SwarmManifest], object], said: str
+    change: Callable[[pb.SwarmManifest], object], reason: str
 ) -> None:
     message = pb.SwarmManifest.FromString(sample.swarm().raw)
     change(message)
-    with pytest.raises(ManifestError, match=said) as raised:
+    with pytest.raises(ManifestError, match=reason) as raised:
         decode_manifest(message.SerializeToString())
     assert "\n" not in str(raised.value)
 

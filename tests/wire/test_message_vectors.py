@@ -57,9 +57,9 @@ def test_recorded_requests_are_read_as_what_was_asked() -> None:
         "TaskRequest": decode_task_query,
     }
     found = [read_by[vector["type"]](unframed(vector)) for vector in REQUESTS["requests"]]
-    asked = [(), request_golden.SHARDS, (), request_golden.PORTS]
+    queries = [(), request_golden.SHARDS, (), request_golden.PORTS]
     judged, tasks = request_golden.JUDGE_REQUESTS, request_golden.TASK_QUERIES
-    assert found == [*asked, *judged.values(), *tasks.values()]
+    assert found == [*queries, *judged.values(), *tasks.values()]
 
 
 def test_recorded_replies_are_read_as_what_was_answered() -> None:
@@ -118,14 +118,14 @@ def messages() -> Iterator[Message]:
         yield swarm_pb2.SwarmManifest.FromString(bytes.fromhex(raw))
 
 
-def said(message: Message) -> Iterator[str]:
+def field_paths(message: Message) -> Iterator[str]:
     """Names of the fields that a message has, and of the enumerations' values in it."""
     yield message.DESCRIPTOR.full_name
     for field, value in message.ListFields():
         yield field.full_name
         for item in value if hasattr(value, "append") else (value,):
             if field.message_type is not None:
-                yield from said(item)
+                yield from field_paths(item)
             elif field.enum_type is not None:
                 yield f"{field.enum_type.full_name}.{field.enum_type.values_by_number[item].name}"
 
@@ -145,5 +145,5 @@ def _names(kind: Descriptor) -> Iterator[str]:
 
 
 def test_every_message_field_and_enumerated_value_has_a_known_answer() -> None:
-    known = {name for message in messages() for name in said(message)}
+    known = {name for message in messages() for name in field_paths(message)}
     assert set(sayable()) - known == set()

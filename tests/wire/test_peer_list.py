@@ -32,10 +32,10 @@ ME = peer_id_of(sample.PUBLIC_1)
 
 
 def test_shards_travel_with_a_peer_within_their_bounds() -> None:
-    told = PeerAddresses(
+    announced = PeerAddresses(
         peer_id=ME, addresses=("/dns4/x/tcp/1",), shards=(3, 0, 3, MAX_SHARDS, *range(100))
     )
-    (read,) = decode_peer_list(encode_peer_list([told]))
+    (read,) = decode_peer_list(encode_peer_list([announced]))
     assert len(read.shards) == MAX_SHARDS_PER_PEER
     assert read.shards[:4] == (3, 0, 1, 2)
 
@@ -70,14 +70,14 @@ def test_whatever_is_known_encodes_to_the_plausible_ones_that_fit(
 ) -> None:
     raw = encode_peer_list(peers * times)
     read = decode_peer_list(raw)
-    told = [peer for peer in map(_told, peers * times) if peer.peer_id and peer.addresses]
-    assert read == tuple(told[: len(read)])
-    for left_out in told[len(read) : MAX_PEERS_IN_LIST]:
+    announced = [peer for peer in map(_announced, peers * times) if peer.peer_id and peer.addresses]
+    assert read == tuple(announced[: len(read)])
+    for left_out in announced[len(read) : MAX_PEERS_IN_LIST]:
         assert len(raw + encode_peer_list([left_out])) > MAX_PEER_LIST_BYTES
         break
 
 
-def _told(peer: PeerAddresses) -> PeerAddresses:
+def _announced(peer: PeerAddresses) -> PeerAddresses:
     """What a list says of a peer."""
     kept = [
         address

@@ -46,10 +46,10 @@ def test_every_reason_is_played() -> None:
 
 def test_the_page_has_every_reason_with_its_verdict_and_who_pays() -> None:
     section = TEXT.split("\n## Verdicts\n")[1].split("\n## ")[0]
-    said = {}
+    texts = {}
     for name, outcome in re.findall(r"^\| `(\w+)` \|[^|]*\|([^|]*)\|$", section, re.MULTILINE):
-        said[name] = outcome.strip()
-    assert said == {
+        texts[name] = outcome.strip()
+    assert texts == {
         reason.value: ", ".join(
             [
                 reason.row.outcome,

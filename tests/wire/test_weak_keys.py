@@ -65,7 +65,7 @@ def test_the_library_takes_what_nobody_signed() -> None:
 @pytest.mark.parametrize("key", WEAK, ids=bytes.hex)
 def test_no_envelope_is_theirs(key: bytes) -> None:
     for number in range(20):
-        sign = lambda said: forgery(key, said) or bytes(64)  # noqa: E731
+        sign = lambda payload: forgery(key, payload) or bytes(64)  # noqa: E731
         raw = seal(b"%d" % number, public_key=key, sign=sign)
         with pytest.raises(EnvelopeError, match="weak_key"):
             open_envelope(raw)

@@ -1,4 +1,4 @@
-"""`shoal experiment`: play an experiment, sum it up."""
+"""`shoal experiment`: runs an experiment and summarises it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _alone_in(out: Path) -> Iterator[None]:
-    """Own the output folder; be told of SIGTERM as of Ctrl-C, so that workers end with us."""
+    """Own the output folder, and treat SIGTERM like Ctrl-C, so that workers end with this
+    process."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -81,7 +82,7 @@ def _alone_in(out: Path) -> Iterator[None]:
 
 
 def run(experiment: Experiment, out: Path, arguments: argparse.Namespace) -> int:
-    """Play what is not on disk yet, then write and show the summary."""
+    """Run the jobs that are not on disk yet, then write and show the summary."""
     write_config(out, experiment, arguments.command)
     preset = PRESETS[arguments.preset]
     rates = () if arguments.tune is None else rates_of(arguments.tune)
@@ -137,7 +138,7 @@ def _output_folder(arguments: argparse.Namespace) -> Path:
 
 
 def _default_jobs(experiment: Experiment) -> int:
-    """One worker for each core; models that are not tiny have the machine to themselves."""
+    """One worker for each core; models that are not tiny run one at a time."""
     if experiment.base.get("model") not in EMBEDDED:
         return 1
     return max(1, len(os.sched_getaffinity(0)))

@@ -38,8 +38,8 @@ there is; the same command resumes. docs/results.md says what came of it.
 MAX_EXPERIMENT_SEED = 1 << 31
 MAX_NODES = 64  # a swarm in memory on one core; a guess
 MAX_DELAY = 10_000  # rounds; longer than any experiment
-MAX_SEEDS = 10_000  # more than anybody plays
-MAX_ROUNDS = 10_000_000  # more than anybody plays
+MAX_SEEDS = 10_000  # more than any experiment uses
+MAX_ROUNDS = 10_000_000  # more than any experiment uses
 MAX_JOBS = 1024  # more than any machine has cores
 EMBEDDED = ("tiny", "tiny-sparse", "tiny-games")
 
@@ -60,12 +60,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--quick", action="store_true", help="fewer seeds and rounds: minutes")
     made.add_argument("--out", type=path, metavar="DIR", help="output folder")
     made.add_argument("--json", action="store_true", help="print one JSON object at the end")
-    made.add_argument("--seeds", type=int, metavar="N", help="so many seeds, from 1 on")
+    made.add_argument("--seeds", type=int, metavar="N", help="number of seeds, from 1 on")
     made.add_argument(
         "--first-seed",
         type=int,
         metavar="N",
-        help="the first of them: a default that was chosen on some seeds is reported on others",
+        help="first seed (a default chosen on some seeds is reported on other seeds)",
     )
     made.add_argument("--seed-list", metavar="N,N…", help="these seeds, instead of both")
     made.add_argument("--rounds", type=int, metavar="N", help="rounds of each node")
@@ -82,11 +82,11 @@ def _add_what_is_compared(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="I/J[,KEY=VALUE…]",
         help=f"compare these arms, {SILO} always among them; repeatable. `filtered` is the silo "
-        "that asks twice as much and trains on groups with signal; KEY is a setting, `nodes` (of "
-        "this arm) or `delay` (rounds after which others have what a node shares)",
+        "that generates twice as many groups and trains on those with signal; KEY is a setting, "
+        "`nodes` (of this arm) or `delay` (rounds until other nodes receive what a node shares)",
     )
     made.add_argument(
-        "--strategy", help=f"how others' groups are chosen, in every arm: {describe_words()}"
+        "--strategy", help=f"how external groups are chosen, in every arm: {describe_words()}"
     )
     made.add_argument("--model", help="model of every node: embedded, hub name or folder")
     made.add_argument("--tasks", help=f"a preset ({', '.join(choices_of('tasks'))}), or FILE.toml")
@@ -95,8 +95,8 @@ def _add_what_is_compared(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=",".join(f"{rate:g}" for rate in RATES),
         metavar="RATE,RATE…",
-        help="find each arm's best learning rate first, on seeds 101 and 102, and compare at "
-        "those; an arm that names its own keeps it (default: %(const)s)",
+        help="find each arm's best learning rate first, on seeds 101 and 102, and compare the arms "
+        "at their best; an arm that names a rate keeps it (default: %(const)s)",
     )
     made.add_argument(
         "--set",
@@ -118,7 +118,7 @@ def _add_how_it_is_played(parser: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--fresh",
         action="store_true",
-        help="remove what is in the output folder of an experiment; else it goes on",
+        help="remove an experiment's files from the output folder first, instead of resuming",
     )
     made.add_argument("--no-figures", action="store_true", help="table and JSON only")
 
@@ -198,17 +198,17 @@ def rates_of(text: str) -> tuple[float, ...]:
 def _base(arguments: argparse.Namespace, preset: Preset) -> dict[str, Any]:
     named = {"model": arguments.model, "tasks": arguments.tasks, "strategy": arguments.strategy}
     texts = [f"{key}={value}" for key, value in named.items() if value is not None]
-    asked = _settings([*texts, *arguments.set])
+    chosen = _settings([*texts, *arguments.set])
     base = dict(preset.base)
-    played = [PLAYS[one] for one in asked.get("tasks", ()) if one in PLAYS]
-    if played and "model" not in asked:
-        asked["model"] = played[0]
-    model = asked.get("model", base["model"])
+    played = [PLAYS[one] for one in chosen.get("tasks", ()) if one in PLAYS]
+    if played and "model" not in chosen:
+        chosen["model"] = played[0]
+    model = chosen.get("model", base["model"])
     if not is_small(base["model"]) or is_small(model):
-        return base | asked
-    # A preset of the embedded models for another one: what that one learns by.
-    real = {**base, **REAL, **asked}
-    filled, fields = fill_in(Settings.model_validate(real), asked)
+        return base | chosen
+    # A preset of the embedded models with another model: use that model's settings.
+    real = {**base, **REAL, **chosen}
+    filled, fields = fill_in(Settings.model_validate(real), chosen)
     return {**real, **{one: getattr(filled, one) for one in fields}}
 
 

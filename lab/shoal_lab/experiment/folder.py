@@ -1,7 +1,7 @@
-"""Files that an experiment leaves in its folder when it ends, or is ended.
+"""Files that an experiment writes to its folder when it ends or is interrupted.
 
-config.json   what was asked for          rounds/ARM/seed-S.jsonl   every round of every node
-plan.toml     the same, before it was played, with the tests
+config.json   the experiment              rounds/ARM/seed-S.jsonl   every round of every node
+plan.toml     the same, written before the first round, with the tests
 result.json   the numbers (as `--json`)   table.md, figures/*.png, figures/*.svg
 """
 
@@ -32,12 +32,12 @@ _WRITTEN = (
 
 
 def holds_experiment(out: Path) -> bool:
-    """Return whether an experiment has begun here: a model's folder, too, has a `config.json`."""
+    """Return whether an experiment has begun here; a model's folder has a `config.json`, too."""
     return {"arms", "seeds", "rounds"} <= _config(out).keys()
 
 
 def remove(out: Path) -> None:
-    """Remove what an experiment leaves in its folder, and nothing that stands beside it."""
+    """Remove an experiment's files from its folder, and no other files."""
     for path in (out / name for name in _WRITTEN):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -60,16 +60,16 @@ def done_jobs(out: Path, experiment: Experiment) -> list[Job]:
 
 
 def lines_of(out: Path, job: Job) -> Iterator[dict[str, Any]]:
-    """Yield what a job's file holds: first the job itself, then event by event."""
+    """Yield the contents of a job's file: first the job itself, then each event."""
     with (out / job.file_name).open() as file:
         yield from map(json.loads, file)
 
 
 def write_config(out: Path, experiment: Experiment, command: str) -> None:
-    """Write down what was asked for, and by which command."""
+    """Write the experiment and the command that started it."""
     out.mkdir(parents=True, exist_ok=True)
-    asked = {"command": command, **experiment.to_json()}
-    (out / CONFIG).write_text(json.dumps(asked, indent=1) + "\n")
+    config = {"command": command, **experiment.to_json()}
+    (out / CONFIG).write_text(json.dumps(config, indent=1) + "\n")
 
 
 def _config(out: Path) -> dict[str, Any]:
@@ -83,9 +83,9 @@ def _config(out: Path) -> dict[str, Any]:
 def write_result(
     out: Path, experiment: Experiment, document: Mapping[str, Any], table: str | None
 ) -> dict[str, Any]:
-    """Write down the numbers, and a Markdown table if there is anything to put in.
+    """Write the numbers, and a Markdown table if there are any rows.
 
-    Returns the numbers with what they are of, and what they came of.
+    Returns the numbers with their experiment and their provenance.
     """
     done = done_jobs(out, experiment)
     whole = {

@@ -1,7 +1,7 @@
 """Provenance of a result: command, commit, and a digest of every round it was made from.
 
-A job's file ends with the commit of the code that played it, so that a folder which several
-versions wrote says so.
+A job's file ends with the commit of the code that ran it, so that a folder written by several
+versions shows it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HERE: Final = Path(__file__)
 @cache
 def code_version() -> str:
     """The commit of this code, with ``-dirty`` where it was changed since; else its version."""
-    own = _git("ls-files", "--error-unmatch", _HERE.name)  # not of a repository around an install
+    own = _git("ls-files", "--error-unmatch", _HERE.name)  # not a repository around an install
     found = own and _git("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
     if found:
         return found
@@ -45,7 +45,7 @@ def last_line() -> dict[str, Any]:
 
 
 def as_typed(argv: Sequence[str]) -> str:
-    """The command, less what says where and how fast, but not what."""
+    """The command without the flags that set only places and speed."""
     kept: list[str] = []
     words = iter(argv)
     for word in words:
@@ -73,7 +73,7 @@ def made_by(out: Path, jobs: Sequence[Job], config: Mapping[str, Any]) -> dict[s
 
 
 def markdown(made: Mapping[str, Any]) -> str:
-    """The same as the end of a page."""
+    """The same as text for the end of a page."""
     seeds, code = ", ".join(map(str, made["seeds"])), ", ".join(made["code"])
     which = "" if "--seed-list" in made["command"] else f", seeds {seeds}"
     return (
@@ -84,7 +84,7 @@ def markdown(made: Mapping[str, Any]) -> str:
 
 
 def _planned(made: Mapping[str, Any]) -> str:
-    """Say what was planned; nothing of rounds that were played without a plan."""
+    """Describe the plan; empty if the rounds were run without one."""
     if "plan_sha256" not in made:
         return ""
     when = "after some rounds" if made["rounds_before_plan"] else "before the first round"

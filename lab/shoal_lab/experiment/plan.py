@@ -15,13 +15,13 @@ from typing import Any, Final
 from shoal_settings.schema import Settings
 
 SILO = "8/0"
-"""The arm that gains are measured against: nobody shares."""
+"""The arm that gains are measured against: no node shares."""
 FILTERED: Final = "8/0 filtered"
-"""Most of what sharing does is to filter, so the silo that filters is the fair rival."""
+"""The silo that filters, the fair comparison: most of sharing's effect is filtering."""
 OURS: Final = "4/8 shoal"
-"""A node's defaults: the arm that every other one of its experiment is compared with."""
+"""A node's defaults: the arm with which every other one of its experiment is compared."""
 CLEAN: Final = "clean"
-"""The first word of an arm without attackers, beside those that have some."""
+"""The first word of an arm without attackers, in an experiment that has some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,29 +30,29 @@ class NodeSpec:
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Differences from the experiment's settings, by the keys of docs/settings.md: I, J, strategy,
-    model, L and so on."""
+    model, L etc."""
     behaviour: str = "honest"
     """The name of its behaviour: see `shoal_lab.experiment.run.behaviour`."""
     role: str = ""
-    """Its name in a report, where nodes differ."""
+    """Its role in a report, where nodes differ."""
     learner: str = ""
-    """The name of its way of learning (`shoal_lab.experiment.run.learners`); empty for shoal's.
+    """The name of its training method (`shoal_lab.experiment.run.learners`); empty for shoal's.
     """
     families: tuple[str, ...] = ()
-    """Task families that it draws its own questions from; none are all."""
+    """Task families of its local questions; none means all."""
     every: int = 1
-    """Plays every so many rounds: a slow node."""
+    """Rounds of the swarm per round of this node; above 1 for a slow node."""
     late: float = 0.0
     """Share of the rounds that are over when it joins."""
     delay: int = 0
-    """Rounds after which others have what it shares."""
+    """Rounds after which other nodes receive what it shares."""
 
     def plays(self, round_number: int, rounds: int) -> bool:
-        """Return whether it plays this one of so many rounds."""
+        """Return whether it takes part in this one of `rounds` rounds."""
         return self.late * rounds < round_number and round_number % self.every == 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return all that decides its results; defaults are left out."""
+        """Return the keys that decide its results, without defaults."""
         unusual: dict[str, Any] = {"role": self.role, "families": list(self.families)}
         unusual |= {"learner": self.learner}
         unusual |= {"every": self.every if self.every != 1 else 0, "late": self.late}
@@ -66,13 +66,13 @@ class NodeSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """A swarm that is compared with others."""
+    """A swarm that is compared with other swarms."""
 
     name: str
     nodes: tuple[NodeSpec, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return all that decides its results; defaults are left out."""
+        """Return the keys that decide its results, without defaults."""
         return {"nodes": [node.to_json() for node in self.nodes]}
 
     def with_settings(self, **changes: Any) -> Arm:
@@ -93,13 +93,13 @@ def ratio_arm(name: str, num_nodes: int) -> Arm:
 
 
 def filtered_arm(num_nodes: int) -> Arm:
-    """Return the silo that asks twice as much and trains on what has signal."""
+    """Return the silo that generates twice as many groups and trains on those with signal."""
     return uniform_arm(FILTERED, num_nodes, local=8, external=0, questions=16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One arm with one seed: the unit of work, and of what is kept on disk."""
+    """One arm with one seed: the unit of work and of storage."""
 
     arm: Arm
     seed: int
@@ -114,10 +114,10 @@ class Job:
 
     def node_settings(self, index: int, data_dir: Path = Path("unused")) -> Settings:
         """The settings of one node, exactly as `shoal node` takes them."""
-        # Publishers alike, as in the paper; a node on its own weighs them by their standing.
-        asked = {"publisher_sampling": "uniform", **self.base, **self.arm.nodes[index].settings}
+        # Publishers weighted equally, as in the paper; a real node weights them by reputation.
+        chosen = {"publisher_sampling": "uniform", **self.base, **self.arm.nodes[index].settings}
         # The rounds in lab/results may name settings that have been removed since.
-        own = {key: value for key, value in asked.items() if key in Settings.model_fields}
+        own = {key: value for key, value in chosen.items() if key in Settings.model_fields}
         return Settings(
             **{**own, "rounds": self.rounds, "seed": self.node_seed(index), "data_dir": data_dir}
         )
@@ -129,7 +129,7 @@ class Job:
 
     @property
     def shares(self) -> bool:
-        """True if any node draws what others share."""
+        """True if any node samples external groups."""
         return any(self.node_settings(index).external for index in range(self.num_nodes))
 
     @property
@@ -161,7 +161,7 @@ class Experiment:
     base: Mapping[str, Any]
 
     def jobs(self) -> list[Job]:
-        """Every job; seeds outermost, so that what there is early compares all arms."""
+        """Every job; seeds outermost, so that early results compare all arms."""
         return [
             Job(arm=arm, seed=seed, rounds=self.rounds, base=self.base)
             for seed in self.seeds
@@ -169,7 +169,7 @@ class Experiment:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """The experiment as `config.json` has it."""
+        """The experiment as `config.json` stores it."""
         return {
             "name": self.name,
             "arms": [{"name": arm.name, **arm.to_json()} for arm in self.arms],
@@ -191,7 +191,7 @@ def same_job(line: str, job: Job) -> bool:
 
 
 def refusal(job: Job) -> str | None:
-    """Why an arm cannot be played as it is asked for, in one line; None where it can."""
+    """Why an arm cannot be run as requested, in one line; None if it can."""
     for index in range(job.num_nodes):
         settings = job.node_settings(index)
         for key in NOT_IN_MEMORY:

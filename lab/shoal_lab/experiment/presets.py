@@ -1,4 +1,4 @@
-"""The experiments that have a name: tables of arms, with the settings of every node."""
+"""The named experiments: tables of arms, with the settings of every node."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Size:
     seeds: int
     rounds: int
     arms: Callable[[int], tuple[Arm, ...]] | None = None
-    """Other arms than the preset's."""
+    """Replaces the preset's arms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Preset:
     quick: Size
     nodes: int
     prepare: Callable[[], None] = lambda: None
-    """Makes what its nodes need, if it is not there yet."""
+    """Makes the files that its nodes need, unless they exist."""
     write_tasks: Callable[[], None] = lambda: None
     """Writes the task files that its settings name."""
 
@@ -121,4 +121,4 @@ PRESETS: Final[Mapping[str, Preset]] = {
 }
 
 REAL: Final[Mapping[str, Any]] = {"device": "auto", "eval_per_family": 8}
-"""Settings for a model that is not embedded, beside `shoal_settings.real_models`."""
+"""Settings for a model that is not embedded, in addition to `shoal_settings.real_models`."""

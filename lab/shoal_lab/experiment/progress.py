@@ -7,14 +7,14 @@ from shoal_lab.experiment.plan import Job
 
 
 class JobProgress:
-    """Called with a job and the rounds that it has played."""
+    """Called with a job and the rounds that it has run."""
 
     def __init__(self, counted: Counted) -> None:
-        """`counted` has the rounds that are left to play, all jobs together."""
+        """`counted` has the rounds still to run, all jobs together."""
         self._counted = counted
         self._done: dict[str, int] = {}
 
     def __call__(self, job: Job, rounds: int) -> None:
-        """A job has played so many rounds."""
+        """Record the number of rounds that a job has run."""
         self._done[job.file_name] = rounds
         self._counted.update(sum(self._done.values()), f"{job.arm.name} seed {job.seed}")

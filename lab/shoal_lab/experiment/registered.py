@@ -1,10 +1,10 @@
-"""`plan.toml`: what an experiment was to be, written down before its first round is played.
+"""`plan.toml`: an experiment's plan, written before its first round is run.
 
     first start     plan.toml: seeds, rounds, arms, settings, figure of merit, tests
-    later starts    what differs is appended as [[added]], with the jobs that were finished by then
+    later starts    differences are appended as [[added]], with the jobs that were finished by then
 
-The first part is never written again, and its SHA-256 stands with every result. So a reader sees
-which seeds, arms or lengths were chosen after results could be seen.
+The first part is never rewritten, and every result states its SHA-256. So a reader sees which
+seeds, arms or lengths were chosen after results could be seen.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ def register(
     tests: Sequence[str],
     rates: Sequence[float] = (),
 ) -> None:
-    """Write the plan of this folder; of a folder that has one, append what the plan lacks.
+    """Write this folder's plan, or append to an existing plan what it lacks.
 
     `rates` are the learning rates among which each arm's is chosen before the comparison.
     """
     path = out / PLAN
-    asked = _asked(experiment, rates)
+    requested = _requested(experiment, rates)
     if not path.exists():
         words = {"figure_of_merit": merit, "tests": list(tests)}
         before = {"finished_jobs_before": n} if (n := _finished(out)) else {}
-        path.write_text(_HEAD + _lines({**asked, **words, **before}))
+        path.write_text(_HEAD + _lines({**requested, **words, **before}))
         return
-    new = _new(tomllib.loads(path.read_text()), tomllib.loads(_lines(asked)))
+    new = _new(tomllib.loads(path.read_text()), tomllib.loads(_lines(requested)))
     if new:
         with path.open("a") as file:
             file.write(_ADDED + _lines({"finished_jobs": _finished(out), **new}))
@@ -57,8 +57,8 @@ def register(
 def registered(out: Path, done: Sequence[Job] = ()) -> dict[str, Any]:
     """Return the hash of the plan as first written, and everything added since.
 
-    `done` are the jobs that a result is made from: how many of the planned ones it lacks is told.
-    Empty if the folder has no plan.
+    `done` are the jobs of a result; the returned value has the number of planned jobs that it
+    lacks. Empty if the folder has no plan.
     """
     try:
         text = (out / PLAN).read_text()
@@ -79,7 +79,7 @@ def registered(out: Path, done: Sequence[Job] = ()) -> dict[str, Any]:
     }
 
 
-def _asked(experiment: Experiment, rates: Sequence[float]) -> dict[str, Any]:
+def _requested(experiment: Experiment, rates: Sequence[float]) -> dict[str, Any]:
     return {
         "experiment": experiment.name,
         "rounds": experiment.rounds,
@@ -96,14 +96,14 @@ def _arm(arm: Arm) -> list[dict[str, Any]]:
     return [{"nodes": len(list(some)), **node} for node, some in alike]
 
 
-def _new(plan: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
-    """Return what is asked for and stands neither in the plan nor among what was added."""
+def _new(plan: dict[str, Any], requested: dict[str, Any]) -> dict[str, Any]:
+    """Return the requested parts that are neither in the plan nor among the additions."""
     known = {key: value for key, value in plan.items() if key != "added"}
     for one in plan.get("added", ()):
         for key, value in one.items():
             known[key] = _joined(known.get(key), value)
     found: dict[str, Any] = {}
-    for key, value in asked.items():
+    for key, value in requested.items():
         more = _beyond(known.get(key), value, by_entry=key == "seeds")
         if more:
             found[key] = more
@@ -111,7 +111,7 @@ def _new(plan: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _beyond(had: Any, value: Any, *, by_entry: bool) -> Any:
-    """Return what of a value is new; of tables and of seeds only the new entries."""
+    """Return the new part of a value: for tables and seeds, only the new entries."""
     if by_entry:
         return [one for one in value if one not in (had or ())]
     if isinstance(value, dict):

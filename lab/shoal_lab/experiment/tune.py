@@ -1,4 +1,4 @@
-"""Learning rates, tuned for each arm apart: on seeds of their own, before anything is claimed.
+"""Tunes the learning rate of each arm separately, on seeds that no comparison uses.
 
 sweep (arm × rate, tuning seeds) ──▶ best rate of each arm ──▶ comparison (the usual seeds)
 """
@@ -14,12 +14,12 @@ from shoal_lab.experiment.report.measures import total
 from shoal_lab.experiment.report.results import JobRun
 
 TUNING_SEEDS = (101, 102)
-"""No comparison uses these, so that what is chosen on them is not also judged on them."""
+"""No comparison uses these seeds, so that no rate is chosen and evaluated on the same seed."""
 RATES = (7.5e-5, 1.5e-4, 3e-4, 6e-4)
 
 
 def sweep(experiment: Experiment, rates: Sequence[float]) -> Experiment:
-    """Every arm with every rate, but for arms that name their own."""
+    """Every arm with every rate, except arms that name their own."""
     arms = tuple(_at(arm, rate) for arm in _open(experiment) for rate in rates)
     return replace(experiment, name=f"{experiment.name}-sweep", arms=arms, seeds=TUNING_SEEDS)
 

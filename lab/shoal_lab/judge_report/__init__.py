@@ -1,1 +1,1 @@
-"""`shoal judge report`: what a judge's records say."""
+"""`shoal judge report`: summarises a judge's records."""

@@ -46,7 +46,7 @@ Exit codes: 0 ok, 1 failed, 2 usage."""
 
 SCHEMA_VERSION = 3
 MAX_MODELS = 16
-"""Names are the peers' own word: those with the most records are compared."""
+"""Peers choose their models' names: those with the most records are compared."""
 _COMMAND = "judge report"
 COLUMNS = ("model", "arm", "swarms", "peers", "answers", "pass@1", "± se", "difference")
 
@@ -76,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 class _Each(argparse.Action):
-    """Collects a flag that may be given several times; what is named takes the default's place."""
+    """Collects a flag that may be given several times; its values replace the default."""
 
     def __call__(
         self,

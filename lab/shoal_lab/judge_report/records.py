@@ -48,11 +48,11 @@ class Records:
     good: tuple[JudgeRecord, ...]
     """Verified records, sorted by number."""
     refused: int
-    """Records not signed by the judge, damaged, or a second one under a number."""
+    """Records that are damaged, not signed by the judge, or reuse a number."""
 
     @property
     def missing(self) -> int:
-        """Numbers between the first and the last that are not there."""
+        """Missing numbers between the first and the last."""
         if not self.good:
             return 0
         return self.good[-1].number - self.good[0].number + 1 - len(self.good)
@@ -89,7 +89,7 @@ async def fetch_records(address: str, *, key: bytes | None = None) -> Records:
     """Ask the judge at a full multiaddress for all its records, a page at a time.
 
     Raises:
-        RecordsError: it cannot be reached, or does not keep to the contract.
+        RecordsError: it cannot be reached, or violates the protocol.
     """
     try:
         judge = parse_peer_address(address).peer_id
@@ -105,7 +105,7 @@ async def fetch_records(address: str, *, key: bytes | None = None) -> Records:
         await host.close()
         nursery.cancel_scope.cancel()
     if isinstance(found, RecordsError):
-        raise found  # here, so that no group of errors is around it
+        raise found  # here, so that no exception group wraps it
     return await trio.to_thread.run_sync(verified, judge, found)
 
 

@@ -1,12 +1,12 @@
-"""Records of judges to numbers: swarm against silo, over all rounds and window by window. Pure.
+"""Statistics of judges' records: swarm against silo, over all rounds and window by window. Pure.
 
-What is compared are swarms. Answers of one peer are of one policy, and peers of one swarm learn
-from each other: a test that took them for independent would find a difference between two runs of
-the same arm in half of all cases. So each swarm has one value an arm: the mean over its peers
-(those that share, or the silos that its judge watched beside them) of each one's mean score. An
-arm's value is the mean over swarms. Over all rounds the arms are compared by a t-test on the
-swarms' differences (paired, where each has both arms; otherwise Welch's). One swarm has no p-value
-and no error, however many peers it has. Needs scipy.
+The units of comparison are swarms. Answers of one peer come from one policy, and peers of one swarm
+learn from each other: a test that took them for independent would find a difference between two
+runs of the same arm in half of all cases. So each swarm has one value an arm: the mean over its
+peers (those that share, or the silos that its judge watched at the same time) of each one's mean
+score. An arm's value is the mean over swarms. Over all rounds the arms are compared by a t-test on
+the swarms' differences (paired, where each has both arms; otherwise Welch's). One swarm has no
+p-value and no error, however many peers it has. Needs scipy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shoal_lab.significance import paired, spread, welch
 from shoal_wire.judge_messages import JudgeRecord, Mode
 from shoal_wire.types import PeerId
 
-_WINDOWS = 40  # points of a curve that can be told apart; a guess
+_WINDOWS = 40  # distinguishable points of a curve; a guess
 _MIN_SWARMS = 2  # one has no spread
 _FAR = 2.0  # times the usual last round; a guess
 
@@ -39,7 +39,7 @@ class ArmWindow:
     error: float | None
     """Standard error of that mean over swarms; None with one of them."""
     swarms: int
-    """Swarms whose judges have asked such peers."""
+    """Swarms whose judges have challenged such peers."""
     peers: int
     answers: int
 
@@ -65,7 +65,7 @@ class ModelComparison:
     p: float | None
     """p of the totals' difference."""
     beyond: int
-    """Records left out because their round is far above others': a round is a peer's own word."""
+    """Records skipped because their round is far above the rest: a peer states its own round."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that the command prints."""
@@ -87,7 +87,7 @@ class ModelComparison:
 
 
 def swarms_of(sources: Sequence[Records]) -> list[list[JudgeRecord]]:
-    """Join what several judges, or one asked twice, have of one swarm: those with a peer in common.
+    """Join the records of one swarm from several judges or reports: those with a peer in common.
 
     Each record counts once.
     """
@@ -113,8 +113,8 @@ def compare(
 ) -> ModelComparison:
     """Compare swarm with silo by one model's records in each swarm; there is at least one record.
 
-    Records of rounds above `until` are left out; without it those of more than twice the round
-    that 95 in 100 records do not exceed.
+    Records of rounds above `until` are skipped; by default those above twice the 95th percentile of
+    rounds.
     """
     everything = [record for swarm in swarms for record in swarm]
     last = usual_last(everything) * _FAR if until is None else until
@@ -131,7 +131,7 @@ def compare(
 
 
 def usual_last(records: Records) -> int:
-    """Return the round that 95 in 100 records do not exceed."""
+    """Return the 95th percentile of the records' rounds."""
     rounds = sorted(record.round for record in records)
     return rounds[math.ceil(0.95 * len(rounds)) - 1]
 
@@ -161,7 +161,7 @@ def _fitting_window(records: Records) -> int:
 
 
 def _windows(swarms: Sequence[Records], width: int) -> tuple[Window, ...]:
-    """Every window in which anybody answered."""
+    """Every window with at least one answer."""
     by_place: list[dict[int, list[JudgeRecord]]] = []
     for swarm in swarms:
         places: dict[int, list[JudgeRecord]] = defaultdict(list)

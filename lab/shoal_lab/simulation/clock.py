@@ -14,7 +14,7 @@ import trio.testing
 T = TypeVar("T")
 
 GRAINS_A_SECOND = 100
-"""Events of one grain share a turn of Trio's loop, which costs more than they do."""
+"""Events within one grain share a turn of Trio's loop, which costs more than they do."""
 
 _TRIO: Any = sys.modules["trio._core._run"]
 
@@ -33,11 +33,12 @@ def deterministic(seed: int) -> Iterator[None]:
 
 
 def jumping_clock() -> trio.testing.MockClock:
-    """Return a clock that stands still, and jumps to what is due next when everybody waits.
+    """Return a clock that stands still, and jumps to the next deadline when every task waits.
 
-    As `MockClock(autojump_threshold=0)`; but the time, which every message asks for some ten times,
-    is looked up and not worked out from the real one, and it goes by grains: what is due within one
-    happens at its end, in one turn of Trio's loop, as on a machine that wakes a little late.
+    Like `MockClock(autojump_threshold=0)`, with two differences. The time, which every message
+    reads about ten times, is stored instead of computed from the real one. And it advances in
+    grains: events due within one happen at its end, in one turn of Trio's loop, as on a machine
+    that wakes a little late.
     """
     clock = trio.testing.MockClock(autojump_threshold=0)
     inside: Any = clock
@@ -55,7 +56,7 @@ def jumping_clock() -> trio.testing.MockClock:
 
 
 async def pass_time(clock: trio.testing.MockClock, seconds: float) -> None:
-    """Let virtual time pass: everything that is due happens when it is due."""
+    """Let virtual time pass; events happen at their deadlines."""
     until = trio.current_time() + seconds
     while True:
         await trio.testing.wait_all_tasks_blocked()
@@ -69,7 +70,7 @@ async def pass_time(clock: trio.testing.MockClock, seconds: float) -> None:
 
 
 def run_now(call: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a call that waits for nothing, where nothing can be awaited.
+    """Return the result of a coroutine that never waits, from synchronous code.
 
     Raises:
         RuntimeError: it waits.

@@ -1,14 +1,14 @@
-"""A swarm of rules alone: what ten thousand nodes decide and say, without what it costs them.
+"""A swarm of protocol rules alone: decisions and messages of ten thousand nodes, at no real cost.
 
     crowd = Crowd(arrivals, seed=1, manifest=…, settings=CrowdSettings())
     nursery.start_soon(crowd.run)    under `jumping_clock` and `deterministic`
     await trio.sleep(600)
     crowd.figures(since=60)
 
-Real are discovery, peer lists, the room for newcomers, the keeper of shards with its division and
-plan, and the mesh. A batch is bytes of the right length that name the number of their groups, and
-judging it takes no time; there are no streams, signatures, SQL, buffers, manifests, standing, gap
-repair or backfill. So what did not come by gossip counts as lost.
+Discovery, peer lists, the slots for newcomers, the shard keeper with its division and plan, and the
+mesh are real. A batch is bytes of the right length that name the number of their groups, and
+validating it takes no time. There are no streams, signatures, SQL, buffers, manifests, reputation,
+gap repair or backfill. So a batch that did not arrive by gossip counts as lost.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Verdict
 
 SETTLED_S = 30.0
-"""A delivery is due to who has listened for so long, and goes on for as long."""
+"""A delivery is due to nodes that have listened for this long, within the same time."""
 _SLOTS = 256
 _COUNT_BYTES = 2
 
@@ -62,45 +62,45 @@ class CrowdSettings:
 
     round_s: float = 60.0
     groups: int = 1
-    """Published a round."""
+    """Groups published a round."""
     external: int = 2
-    """Drawn of others a round."""
+    """External groups sampled a round."""
     data_bytes: int = 700
     """Length of a batch."""
     target_peers: int = 8
     tick_s: float = 1.0
-    """Seconds between two looks of the shard keeper."""
+    """Seconds between two ticks of the shard keeper."""
     discovery_s: float = 1.0
     traced: float = 1.0
-    """Share of the batches whose deliveries are noted."""
+    """Share of the batches whose deliveries are recorded."""
     gossip: GossipSettings = field(default_factory=GossipSettings)
     links: LinkSettings = field(default_factory=LinkSettings)
 
 
 class _Indifferent:
-    """Judges nobody: all are honest here."""
+    """Scores no peer: all are honest here."""
 
-    def on_verdict(self, *_told: object) -> None:
+    def on_verdict(self, *_args: object) -> None:
         """Do nothing."""
 
-    def on_behaviour(self, *_told: object) -> None:
+    def on_behaviour(self, *_args: object) -> None:
         """Do nothing."""
 
     def score(self, _peer_id: PeerId) -> float:
-        """Return that all are alike."""
+        """Return the same score for all peers."""
         return 0.0
 
     def rank(self, _peer_id: PeerId) -> float:
-        """Return that none is worth more than another."""
+        """Return the same value for all peers."""
         return 0.0
 
     def is_protected(self, _peer_id: PeerId) -> bool:
-        """Nobody is."""
+        """Return False."""
         return False
 
 
 class CrowdNode:
-    """One node, or the bootstrap, which listens to nothing where it has no draws."""
+    """One node, or the bootstrap, which has no demand and listens to nothing."""
 
     def __init__(self, crowd: Crowd, number: int) -> None:
         self._crowd = crowd
@@ -146,27 +146,27 @@ class CrowdNode:
         self._traffic = ShardTraffic(crowd.manifest)
         self.keeper = self._keeper(address_policy)
         self.listens_since: dict[int, float] = {}
-        self.num_heard = 0
+        self.num_received = 0
 
     def _keeper(self, address_policy: AddressPolicy) -> ShardKeeper:
         crowd, settings, me = self._crowd, self._crowd.settings, self.host.peer_id
-        is_house = not self._bootstraps
+        is_bootstrap = not self._bootstraps
         return ShardKeeper(
             host=self.host,
             gossip=self.gossip,
             manifest=crowd.manifest,
             choice=ShardChoice(
-                plan=ShardPlan(num_shards=1, rng=self._rng, fixed=1 if is_house else None),
+                plan=ShardPlan(num_shards=1, rng=self._rng, fixed=1 if is_bootstrap else None),
                 traffic=self._traffic,
-                own=None if is_house else crowd.manifest.shard_of(me),
+                own=None if is_bootstrap else crowd.manifest.shard_of(me),
                 wanted_per_s=lambda: self._demand.wanted_per_s,
                 on_change=self._note_shards,
             ),
             search=PeerSearch(
                 directory=self.directory,
                 ask=lambda peer, shards: services.fetch_peers(self.host, peer, shards),
-                may_dial=lambda address, said_by: address_policy.may_dial(
-                    address, address_policy.speaker(said_by).source
+                may_dial=lambda address, reporter: address_policy.may_dial(
+                    address, address_policy.speaker(reporter).source
                 ),
                 keep=self._bootstraps,
             ),
@@ -181,7 +181,7 @@ class CrowdNode:
         )
 
     async def run(self) -> None:
-        """Be there, and train."""
+        """Run and train until cancelled."""
         async with trio.open_nursery() as nursery:
             for part in (self.conn_manager, self.host, self.discovery, self.keeper):
                 await nursery.start(part.run)
@@ -198,8 +198,8 @@ class CrowdNode:
             self._demand.update(trio.current_time(), rounds=rounds, drawn=drawn, used=drawn)
 
     async def _validate(self, data: bytes, author: PeerId, _forwarder: PeerId) -> Verdict:
-        self.num_heard += 1
-        self._crowd.heard(self, data)
+        self.num_received += 1
+        self._crowd.received(self, data)
         self._traffic.on_accepted(
             BatchAccepted(
                 publisher=author,
@@ -212,17 +212,18 @@ class CrowdNode:
         return ACCEPT
 
     def _answered(self, peer: PeerId) -> None:
-        """A peer has asked whom this one knows; the manifest came in the same moment."""
+        """A peer has requested the peer list; it received the manifest at the same moment."""
         for protocol in (PEERS_PROTOCOL, MANIFEST_PROTOCOL):
             self.conn_manager.record_response(peer, protocol)
 
     def _is_of_swarm(self, peer: PeerId) -> bool:
-        """Return whether a peer has said what it listens to, as `PeerNode.is_of_swarm`."""
+        """Return whether a peer has announced its subscriptions, as `PeerNode.is_of_swarm`."""
         topics = self.gossip.peer_topics(peer)
         return bool(topics) or peer in self._bootstraps or not self.gossip.topics()
 
     def _note_shards(self) -> None:
-        """Note since when each shard is listened to; a half since the whole was."""
+        """Record since when the node listens to each shard; a half inherits the time of the
+        whole."""
         now, before = trio.current_time(), self.listens_since
         self.listens_since = {
             shard: min(before.get(one, now) for one in lineage(shard))
@@ -236,16 +237,16 @@ class CrowdNode:
 
 @dataclass(slots=True, eq=False)
 class _Traced:
-    """A batch, and who should hear it."""
+    """A batch, and the nodes that should receive it."""
 
     at: float
     path: tuple[int, ...]
     due: tuple[CrowdNode, ...]
-    heard: dict[CrowdNode, float] = field(default_factory=dict)
+    received: dict[CrowdNode, float] = field(default_factory=dict)
 
 
 class Crowd:
-    """A bootstrap, and the nodes that come to it."""
+    """A bootstrap, and the nodes that join through it."""
 
     def __init__(
         self,
@@ -255,32 +256,32 @@ class Crowd:
         manifest: Manifest,
         settings: CrowdSettings,
     ) -> None:
-        """`arrivals` are the seconds at which nodes come, in their order."""
+        """`arrivals` are the seconds at which nodes join, in order."""
         self.seed = seed
         self.settings = settings
         self.manifest = manifest
         self.rng = random.Random(seed)
         self.network = SimulatedNetwork(random.Random(f"{seed}/network"), settings.links)
         self.address = ""
-        self.house = CrowdNode(self, 0)
-        self.address = f"{self.house.host.address}/p2p/{self.house.host.peer_id}"
+        self.bootstrap_node = CrowdNode(self, 0)
+        self.address = f"{self.bootstrap_node.host.address}/p2p/{self.bootstrap_node.host.peer_id}"
         self._arrivals = arrivals
         self.nodes: list[CrowdNode] = []
         self._traced: dict[bytes, _Traced] = {}
         self._count = 0
 
     async def run(self) -> None:
-        """Let them come, and be there until cancelled."""
+        """Start the nodes at their arrivals; run until cancelled."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self.network.run)
-            nursery.start_soon(self.house.run)
+            nursery.start_soon(self.bootstrap_node.run)
             for number, at in enumerate(self._arrivals, 1):
                 await trio.sleep_until(at)
                 self.nodes.append(CrowdNode(self, number))
                 nursery.start_soon(self.nodes[-1].run)
 
     async def publish(self, node: CrowdNode) -> None:
-        """Publish a batch of `node`, noting who is to hear it if it is traced."""
+        """Publish a batch of `node`, and record its intended receivers if it is traced."""
         settings, now = self.settings, trio.current_time()
         self._count += 1
         head = settings.groups.to_bytes(_COUNT_BYTES, "big") + self._count.to_bytes(8, "big")
@@ -294,21 +295,21 @@ class Crowd:
             self._traced[head] = _Traced(now, path, due)
         await node.gossip.publish(node.keeper.own_topic, head.ljust(settings.data_bytes, b"-"))
 
-    def heard(self, node: CrowdNode, data: bytes) -> None:
-        """Note that a batch has come."""
+    def received(self, node: CrowdNode, data: bytes) -> None:
+        """Record that a batch has arrived."""
         traced = self._traced.get(data[: _COUNT_BYTES + 8])
         if traced is not None:
-            traced.heard.setdefault(node, trio.current_time())
+            traced.received.setdefault(node, trio.current_time())
 
     def deliveries(self, since: float) -> tuple[int, list[float]]:
-        """Return how many deliveries of batches published since then were due by now, and the
-        delays of those that came."""
+        """Return how many deliveries of batches published since `since` were due by now, and the
+        delays of those that arrived."""
         now, due, delays = trio.current_time(), 0, list[float]()
         for traced in self._traced.values():
             if not since <= traced.at <= now - SETTLED_S:
                 continue
             for node in traced.due:
-                at = traced.heard.get(node)
+                at = traced.received.get(node)
                 if at is not None:
                     delays.append(at - traced.at)
                 if at is not None or node.listening_to(traced.path) <= traced.at:
@@ -316,7 +317,7 @@ class Crowd:
         return due, delays
 
     def figures(self, since: float) -> dict[str, Any]:
-        """Return what the crowd has done and sent."""
+        """Return the crowd's figures."""
         due, delays = self.deliveries(since)
         hops: Counter[int] = Counter()
         for node in self.nodes:

@@ -1,8 +1,8 @@
-"""The mesh that ships, over the simulated network: no streams, no bytes, no tasks that wait.
+"""The production mesh over the simulated network: no streams, no bytes, no waiting tasks.
 
-`Gossip` with the settings of the real one. RPCs travel as the values that they
-are; messages may be lost, control is not, for it is small and repeated. Signatures of gossip itself
-are a flag; those of the envelopes inside are real.
+`Gossip` with the settings of the real one. RPCs travel as Python objects. Messages may be lost;
+control is not, because it is small and repeated. Gossip's own signatures are a flag; those of the
+envelopes inside are real.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Verdict
 
 _MAX_HELD = 4096
-"""RPCs of a peer that is not read; where TCP would hold it back, the oldest are lost."""
+"""Most RPCs of a paused peer. TCP would slow it down; here the oldest are lost."""
 _LEAST_PAUSE_S = 0.05
-"""Five grains of the network's time, or a debt of almost nothing would hold that still."""
+"""Five grains of the network's time; otherwise a tiny debt would stop the clock from advancing."""
 _MESSAGE_BYTES = 270
 """Topic, author, key, number and signature of one message, as docs/benchmarks.md has measured."""
 _CONTROL_BYTES = 100  # an RPC's head and a topic; a guess
 _ID_BYTES = 48  # a message id with its framing; a guess
 _MAX_TRACED = 4096
-"""Messages whose way is remembered; a node carries some hundred in a heartbeat."""
+"""Messages whose hops are stored; a node carries about a hundred in a heartbeat."""
 
 
 def _alone(message: Message) -> Rpc:
@@ -71,22 +71,22 @@ class SimulatedGossip(MeshGossip):
         self._sequence = first_sequence
         self._running = False
         self._held: dict[PeerId, deque[tuple[Rpc, int]]] = {}
-        """Messages of peers not read for now, and over how many connections each came."""
+        """Queued messages of paused peers, and the number of hops of each."""
         self._hops_of: BoundedDict[bytes, int] = BoundedDict(_MAX_TRACED)
         self.hops: Counter[int] = Counter()
-        """Valid messages, by how many connections each came over."""
+        """Valid messages, by number of hops."""
         host.gossip = self
         host.attach(self)
         host.add_peer_callbacks(connected=self._greet, disconnected=self._forget)
 
     def start(self) -> None:
-        """Begin to beat, not in step with the others."""
+        """Start the heartbeat, at a different phase than other nodes."""
         self._running = True
         first_s = self._rng.randrange(4) / 4 * self._settings.mesh.heartbeat_s
         self._network.call_at(trio.current_time() + first_s, self._beat_and_go_on)
 
     def stop(self) -> None:
-        """Beat no more: the node is gone."""
+        """Stop the heartbeat: the node is gone."""
         self._running = False
 
     def _beat_and_go_on(self) -> None:
@@ -96,7 +96,7 @@ class SimulatedGossip(MeshGossip):
             self._network.call_at(next_s, self._beat_and_go_on)
 
     async def publish(self, topic: str, data: bytes) -> int:
-        """Send to the mesh, filled up to its degree; return to how many."""
+        """Send to the mesh, filled up to its degree; return the number of peers."""
         self._refuse_oversize(data)
         await trio.lowlevel.checkpoint()
         self._sequence += 1
@@ -120,10 +120,10 @@ class SimulatedGossip(MeshGossip):
         self._mesh.on_stream_closed(peer_id)
         self._mesh.on_reading_ended(peer_id)
 
-    # The way out
+    # Outbound
 
     def _send(self, peer: PeerId, rpc: Rpc) -> None:
-        """Carry subscriptions and control, which no loss spares."""
+        """Carry subscriptions and control, without loss."""
         network, me = self._network, self._host.peer_id
         num_ids = len(rpc.subscriptions) + sum(map(len, rpc.id_lists))
         network.bytes_of[me] += _CONTROL_BYTES + num_ids * _ID_BYTES
@@ -144,7 +144,7 @@ class SimulatedGossip(MeshGossip):
         return True
 
     def pass_on(self, peer: PeerId, message: Message, hops: int = 1) -> None:
-        """Carry a message to a peer, over as many connections so far as `hops` says."""
+        """Carry a message to a peer; it has made `hops` hops so far."""
         self._carry(peer, _alone(message), hops)
 
     def _carry(self, peer: PeerId, rpc: Rpc, hops: int) -> None:
@@ -156,10 +156,10 @@ class SimulatedGossip(MeshGossip):
     def _spawn(self, task: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         self._host.start_soon(task, *arguments)
 
-    # The way in
+    # Inbound
 
     def take(self, rpc: Rpc, peer: PeerId, hops: int = 1) -> None:
-        """An RPC has arrived; one of a peer that is not read waits."""
+        """Handle an RPC; those of a paused peer are queued."""
         held = self._held.get(peer)
         if held is not None:
             held.append((rpc, hops))
@@ -172,7 +172,7 @@ class SimulatedGossip(MeshGossip):
             self._hold_back(peer)
 
     def _hold_back(self, peer: PeerId) -> None:
-        """Read nothing of a peer for a while that is over its rate."""
+        """Pause reading from a peer that exceeds its rate."""
         pause = self._mesh.pause(peer, self._network.time())
         if pause is None:
             for rpc, hops in self._held.pop(peer, ()):

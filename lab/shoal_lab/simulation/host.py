@@ -1,6 +1,6 @@
 """One peer's end of the simulated network: `shoal_p2p.net.interface.Host` without sockets.
 
-What a connection costs is latency: a dial three trips, a request three, a ping two.
+The cost of a connection is latency: a dial takes three trips, a request three, a ping two.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class SimulatedLink:
     direction: Direction
     since: float
     latency_s: float
-    """One way, without jitter."""
+    """Latency one way, without jitter."""
     last_due: float = 0.0
     """Time when the latest message sent from this end arrives: the next comes no earlier."""
     waiting: dict[trio.CancelScope, None] = field(default_factory=dict)
-    """Scopes of those that wait for an answer over it."""
+    """Cancel scopes of the callers that wait for an answer over it."""
 
 
 class SimulatedHost(Host):
@@ -74,8 +74,8 @@ class SimulatedHost(Host):
         self._num_refused = 0
         self._network = network
         self.address = address
-        self.told = (address,)
-        """The address as connected peers are told it, one tuple for all of them."""
+        self.own_addresses = (address,)
+        """The address that connected peers receive, one tuple for all of them."""
         self._peers: dict[PeerId, SimulatedLink] = {}
         self._sorted: OrderedPeers | None = None
         self._servers: dict[str, SimulatedServer] = {}
@@ -101,7 +101,7 @@ class SimulatedHost(Host):
             self._nursery.start_soon(task, *arguments)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Be on the network until closed, or cancelled, which is as sudden as a kill.
+        """Stay on the network until closed, or cancelled, which is as sudden as a kill.
 
         Raises:
             ListenError: the address is malformed or taken.
@@ -131,14 +131,14 @@ class SimulatedHost(Host):
             self.address = self._network.free_address(parse_transport(self.address))
         except ValueError as error:
             raise ListenError(f"cannot listen on {self.address}: {error}") from None
-        self.told = (self.address,)
+        self.own_addresses = (self.address,)
         self._network.add(self)
 
     def listen_addrs(self) -> tuple[str, ...]:
         is_on = self._network.host(self.peer_id) is self
         return (f"{self.address}/p2p/{self.peer_id}",) if is_on else ()
 
-    # Who is connected
+    # Connections
 
     def connections(self) -> tuple[ConnectionInfo, ...]:
         now = trio.current_time()
@@ -169,10 +169,10 @@ class SimulatedHost(Host):
     def peer_addresses(self, peer_id: PeerId) -> tuple[str, ...]:
         """Return the address at which a connected peer listens."""
         host = self._network.host(peer_id) if peer_id in self._peers else None
-        return host.told if host is not None else ()
+        return host.own_addresses if host is not None else ()
 
     def remote_address(self, peer_id: PeerId) -> str:
-        """Return the address at which a connected peer listens: no router is between."""
+        """Return the address at which a connected peer listens: there is no router in between."""
         return next(iter(self.peer_addresses(peer_id)), "")
 
     def add_verified_addresses(self, peer_id: PeerId, addresses: Sequence[str]) -> None:
@@ -187,7 +187,7 @@ class SimulatedHost(Host):
         return str(peer_id) if peer_id in self._peers else ""
 
     async def _dial(self, target: PeerAddress) -> None:
-        """Connect, after three trips, if `target` and this host will have it."""
+        """Connect, after three trips, if `target` and this host accept it."""
         peer_id = target.peer_id
         await trio.sleep(3 * self._network.latency(self.peer_id, peer_id))
         if not self._network.reaches(self.peer_id, peer_id):
@@ -212,7 +212,7 @@ class SimulatedHost(Host):
     def abort(self, peer_id: PeerId) -> None:
         self._network.disconnect(self.peer_id, peer_id)
 
-    # Who may be
+    # Admission
 
     def welcomes(self, peer_id: PeerId) -> bool:
         """True if `peer_id` may connect."""
@@ -224,7 +224,7 @@ class SimulatedHost(Host):
         return len(self._peers) < self._max_connections
 
     def offers_room(self) -> bool:
-        """Return whether somebody who dials gets in; who does not is counted and told of."""
+        """Return whether a dialer is admitted; a refusal is counted and reported."""
         if self.has_room:
             return True
         self._num_refused += 1
@@ -270,7 +270,8 @@ class SimulatedHost(Host):
         return 2000 * await self._travel(peer_id, 2)
 
     async def _travel(self, peer_id: PeerId, trips: int) -> float:
-        """Wait for so many trips over a link, for ever if it is parted; return one, in seconds."""
+        """Wait for `trips` trips over a link, for ever if it is partitioned; return one, in
+        seconds."""
         trip = self._network.latency(self.peer_id, peer_id)
         await trio.sleep(trips * trip)
         if not self._network.reaches(self.peer_id, peer_id):
@@ -280,8 +281,8 @@ class SimulatedHost(Host):
     async def _request(
         self, peer_id: PeerId, protocol_id: str, payload: bytes, max_response_bytes: int
     ) -> bytes:
-        """Ask; the network calls when the question is there and when the answer is back, so that
-        the asker wakes once."""
+        """Send a request. The network has callbacks for its arrival and for the reply, so that the
+        caller wakes once."""
         call = PendingRequest(asker=self.peer_id, request=payload)
         self._after(peer_id, 2, lambda: self._put(call, peer_id, protocol_id))
         try:
@@ -295,13 +296,13 @@ class SimulatedHost(Host):
         return call.answer
 
     def _after(self, peer_id: PeerId, trips: int, action: Callable[[], None]) -> None:
-        """Call `action` after so many trips over a link, never if it is parted by then."""
+        """Call `action` after `trips` trips over a link, never if it is partitioned by then."""
         network, me = self._network, self.peer_id
         due = trio.current_time() + trips * network.latency(me, peer_id)
         network.call_at(due, lambda: action() if network.reaches(me, peer_id) else None)
 
     def _put(self, call: PendingRequest, peer_id: PeerId, protocol_id: str) -> None:
-        """A question has arrived at `peer_id`, if anybody still waits for the answer."""
+        """Deliver a request to `peer_id`, if the caller still waits for the reply."""
         if not call.is_awaited:
             return
         host = self._network.host(peer_id)
@@ -314,7 +315,7 @@ class SimulatedHost(Host):
         host.start_soon(server.serve, call)
 
     def _bring(self, call: PendingRequest) -> None:
-        """`call` has been answered here, or reset."""
+        """Handle the reply to `call`, or its reset."""
         if call.answer is None:
             call.ended.set()
             return
@@ -324,7 +325,7 @@ class SimulatedHost(Host):
     # Called by the network.
 
     def on_connected(self, peer_id: PeerId, direction: Direction) -> None:
-        """Take a connection."""
+        """Add a connection."""
         if peer_id not in self._peers:
             latency_s = self._network.latency(self.peer_id, peer_id)
             self._peers[peer_id] = SimulatedLink(direction, self._network.time(), latency_s)
@@ -332,7 +333,7 @@ class SimulatedHost(Host):
             self._notify(self._connected, peer_id)
 
     def on_disconnected(self, peer_id: PeerId) -> None:
-        """Lose a connection."""
+        """Remove a connection."""
         connection = self._peers.pop(peer_id, None)
         if connection is not None:
             for scope in connection.waiting:

@@ -1,4 +1,4 @@
-"""Gossip of the crowd's nodes, which judge a message in the moment in which it arrives.
+"""Gossip of the crowd's nodes, which validate a message at the moment it arrives.
 
 It stands alone so that mypyc can compile it (`benchmarks.compiled`).
 """
@@ -16,7 +16,7 @@ from shoal_wire.verdict import Verdict
 
 
 class InstantGossip(SimulatedGossip):
-    """Judges in the moment in which a message arrives, without a task."""
+    """Validates a message at the moment it arrives, without a task."""
 
     def _admit(
         self, peer: PeerId, message: Message, done: Callable[[], None] = lambda: None
@@ -28,8 +28,8 @@ class InstantGossip(SimulatedGossip):
                 continue
             validator = self._validators.get(message.topics[0])
             if validator is not None:
-                asked = validator(message.data, message.author, peer)
-                judged: Verdict = run_now(cast(Coroutine[Any, Any, Verdict], asked))
+                pending = validator(message.data, message.author, peer)
+                judged: Verdict = run_now(cast(Coroutine[Any, Any, Verdict], pending))
                 self.hops[self._hops_of.get(message.id, 1)] += 1
                 self._perform(self._mesh.on_verdict(peer, message, judged, now))
         done()

@@ -1,13 +1,13 @@
-"""A swarm of meshes alone: what gossip itself sends, without nodes, streams or signatures.
+"""A swarm of meshes alone: the traffic of gossip itself, without nodes, streams or signatures.
 
     swarm = MeshSwarm(64, seed=1)
     swarm.run(60.0)                      virtual seconds
     swarm.bytes_of["copy"]
 
 Every mesh is `shoal_p2p.gossip.mesh.Mesh`, and control is encoded as on the wire. Each node is
-connected to `DIALS` others of its choice and to those that chose it, publishes at an even pace, and
-takes `JUDGE_S` to judge a message. What a node does beside gossip (requests, pings, shards) is not
-here. A frame costs what noise and yamux put around it.
+connected to `DIALS` nodes of its choice and to those that chose it, publishes at an even pace, and
+takes `JUDGE_S` to validate a message. A node's other traffic (requests, pings, shards) is missing.
+Each frame has the overhead of noise and yamux.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DIALS = 8
 """Peers that each node dials (`peers.targets`)."""
 JUDGE_S = 0.01
 LATENCY_S = (0.005, 0.08)
-"""One way, drawn for each pair, as `LinkSettings`."""
+"""Latency one way, sampled for each pair, as in `LinkSettings`."""
 MESSAGE_BYTES = 270
 """Topic, author, key, number and signature of a message (docs/benchmarks.md)."""
 FRAME_BYTES = 30
@@ -39,7 +39,7 @@ FRAME_BYTES = 30
 
 
 class MeshSwarm:
-    """Meshes, the messages on their way, and what they cost."""
+    """The meshes, their messages in flight, and their costs."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class MeshSwarm:
         self.frames_of: Counter[str] = Counter()
         self.published = 0
         self.is_quiet = False
-        """Nobody publishes any more."""
+        """True once publishing has stopped."""
         self.delays_s: list[float] = []
         """Delay of each delivery, in seconds."""
         self._rng = random.Random(seed)
@@ -78,7 +78,7 @@ class MeshSwarm:
 
     @property
     def delivered(self) -> float:
-        """Share of the deliveries due that came."""
+        """Share of the due deliveries that arrived."""
         return len(self.delays_s) / max(1, self.published * (len(self.meshes) - 1))
 
     def run(self, seconds: float) -> None:
@@ -90,7 +90,7 @@ class MeshSwarm:
         self.now = until
 
     def forget(self) -> None:
-        """Count anew: what has been until now is the swarm's beginning."""
+        """Reset the counts, after the swarm's start."""
         self.bytes_of.clear()
         self.frames_of.clear()
         self.delays_s.clear()

@@ -7,13 +7,13 @@ from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason
 
 FORGED = "forged"
-"""The mark of a signature that does not hold."""
+"""Marks an invalid signature."""
 
 
 def say(
     author: PeerId, sequence: int, topic: str, data: bytes, *, sent_s: float | None = None
 ) -> Message:
-    """Return a message, the same object wherever it comes to."""
+    """Return a message; all receivers share the object."""
     return Message(
         id=f"{author}/{sequence}".encode(),
         author=author,
@@ -24,12 +24,12 @@ def say(
 
 
 def forged(message: Message) -> Message:
-    """Return a message in the same name whose signature does not hold."""
+    """Return a message of the same author with an invalid signature."""
     return message._replace(signed=FORGED)
 
 
 def reject_reason(message: Message, max_data_bytes: int) -> Reason | None:
-    """Return why a message breaks the rules of signing or length, as `gossip.messages` does."""
+    """Return why a message violates the rules of signing or length, as `gossip.messages` does."""
     if len(message.data) > max_data_bytes:
         return Reason.OVERSIZE_MESSAGE
     return Reason.BAD_SIGNATURE if message.signed == FORGED else None

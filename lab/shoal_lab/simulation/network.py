@@ -3,9 +3,9 @@
     network = SimulatedNetwork(random.Random(seed))
     await nursery.start(network.run)
 
-Connections behave like TCP: in order, whole or gone. `loss` stands for what is lost above TCP, in
-full queues. A connection across a partition stays until its pings fail. Nothing here depends on the
-order of a set, so one seed gives one run.
+Connections behave like TCP: data arrives in order, or the connection ends. `loss` models losses
+above TCP, in full queues. A connection across a partition stays until its pings fail. Nothing here
+depends on the order of a set, so one seed gives one run.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class LinkSettings:
     """Latency and loss of every link."""
 
     latency_s: tuple[float, float] = (0.005, 0.08)
-    """Drawn for each pair of hosts, one way."""
+    """Latency one way, sampled for each pair of hosts."""
     jitter: float = 0.2
-    """Share of the latency by which a message may be late."""
+    """Share of the latency by which a message may be delayed."""
     loss: float = 0.0
     """Share of gossip messages lost in queues."""
     ping_s: float = 15.0
@@ -49,14 +49,14 @@ class LinkSettings:
 
 
 class SimulatedNetwork:
-    """Moves what hosts send. Start with ``await nursery.start(network.run)``."""
+    """Delivers the hosts' data. Start with ``await nursery.start(network.run)``."""
 
     def __init__(self, rng: random.Random, links: LinkSettings | None = None) -> None:
         self.links = links or LinkSettings()
         self.rng = rng
         self.num_messages = 0
         self.bytes_of: Counter[PeerId] = Counter()
-        """Bytes that each has sent: payloads of gossip and requests, and gossip's framing."""
+        """Bytes that each host has sent: payloads of gossip and requests, and gossip's framing."""
         self._hosts: dict[PeerId, SimulatedHost] = {}
         self._addresses: dict[str, SimulatedHost] = {}
         """Hosts by the address at which they listen."""
@@ -69,7 +69,7 @@ class SimulatedNetwork:
         self._next = -1
         self._ports = itertools.count(_FIRST_FREE_PORT)
         self.time: Callable[[], float] = trio.current_time
-        """Returns the time; once the network runs, without asking Trio for its clock each time."""
+        """Returns the time; while the network runs, without looking up Trio's clock each time."""
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Deliver for ever."""
@@ -106,14 +106,14 @@ class SimulatedNetwork:
         return transport
 
     def add(self, host: SimulatedHost) -> None:
-        """Let a host be reached; one with the same id takes the old one's place."""
+        """Make a host reachable; it replaces a host with the same id."""
         if (old := self._hosts.get(host.peer_id)) is not None:
             self.remove(old)
         self._hosts[host.peer_id] = host
         self._addresses[host.address] = host
 
     def remove(self, host: SimulatedHost) -> None:
-        """A host is gone, as with kill -9: its peers see their connections end."""
+        """Remove a host, as with kill -9: its peers see their connections end."""
         if self._hosts.get(host.peer_id) is host:
             for peer_id in host.connected_peers():
                 self.disconnect(host.peer_id, peer_id)
@@ -147,7 +147,7 @@ class SimulatedNetwork:
         self._side = {}
 
     def reaches(self, one: PeerId, other: PeerId) -> bool:
-        """True if the partition lets these two speak."""
+        """True if the partition does not separate these two."""
         return not self._side or self._side.get(one, 0) == self._side.get(other, 0)
 
     def break_connections(self, share: float) -> int:
@@ -167,7 +167,7 @@ class SimulatedNetwork:
         if not self.reaches(one, other):
             self.disconnect(one, other)
 
-    # What hosts do
+    # Called by hosts
 
     def latency(self, one: PeerId, other: PeerId) -> float:
         """Return the latency of a link, one way, without jitter."""
@@ -212,7 +212,7 @@ class SimulatedNetwork:
         link.last_due = due = max(self.time() + link.latency_s * late, link.last_due)
 
         def arrive() -> None:
-            # A host that has gone has no connections; one that came since under its id is another.
+            # A removed host has no connections; a newer one under its id is a different host.
             if receiver.is_connected(source):
                 deliver(receiver)
 

@@ -1,4 +1,4 @@
-"""A set of peers whose order is no chance. Pure."""
+"""A set of peers with a deterministic order. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shoal_wire.types import PeerId
 
 
 class OrderedPeers(frozenset[PeerId]):
-    """A set that is walked in sorted order, whatever Python's hash seed."""
+    """A set that iterates in sorted order, independent of Python's hash seed."""
 
     @cached_property
     def _in_order(self) -> tuple[PeerId, ...]:

@@ -74,11 +74,11 @@ class SimulatedEnd:
         )
 
     def relays(self, use: RelayUse, *, preferred: tuple[PeerId, ...]) -> Relays:
-        """Return none: everybody can be dialled here."""
+        """Return none: every peer can be dialled here."""
         return NoRelays()
 
     def punches(self, address_policy: AddressPolicy) -> Punches:
-        """Return none: nobody is behind a router here."""
+        """Return none: no peer is behind a router here."""
         return NoPunches()
 
     def port_mapping(self, *, wanted: bool, on_reached: Callable[[], None]) -> MapsPort:
@@ -94,7 +94,7 @@ class Idle:
     """Runs, and does nothing."""
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Be there until cancelled."""
+        """Run until cancelled."""
         task_status.started()
         await trio.sleep_forever()
 
@@ -112,7 +112,7 @@ class NoRelays(Idle):
 
 
 class NoMapping(Idle):
-    """No router is there to be asked."""
+    """There is no router here."""
 
     state = MappingState.NEEDLESS
     place = ""
@@ -134,22 +134,22 @@ class NoPunches(Idle):
 
 
 class NoSocket(Idle):
-    """Nobody asks from outside: who runs the simulation has the service itself."""
+    """No client connects: the simulation calls the service itself."""
 
     def __init__(self, path: Path, service: InspectorService) -> None:
-        """Take what `IpcServer` takes."""
+        """Take the arguments of `IpcServer`."""
 
 
 async def at_once(
     sync_fn: Callable[..., T], *args: Any, limiter: trio.CapacityLimiter | None = None
 ) -> T:
-    """Run what blocks in the loop itself: virtual time would not wait for a thread."""
+    """Run blocking calls in the loop itself: virtual time would not wait for a thread."""
     await trio.lowlevel.checkpoint()
     return sync_fn(*args)
 
 
 class UnflushedStore(Store):
-    """The real store, which flushes nothing: nobody cuts the power of a simulation."""
+    """The real store without flushing: a simulation has no power failures."""
 
     async def _submit(self, call: Callable[[StoreCore], T], *, durable: bool = False) -> T:
         return await super()._submit(call, durable=False)
@@ -162,7 +162,7 @@ def simulated_parts(
     wall_ms: Callable[[], int],
     rng: random.Random,
 ) -> Dependencies:
-    """Return the parts of one life of one peer on `network`."""
+    """Return the parts of one run of one peer on `network`."""
 
     def end(identity: Identity, settings: HostSettings) -> Network:
         return SimulatedEnd(network, identity, settings, rng=rng, first_sequence=wall_ms())

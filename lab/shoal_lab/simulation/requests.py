@@ -17,12 +17,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class PendingRequest:
-    """One request, from the moment it arrives to the moment that nobody waits for it any more."""
+    """One request, from its arrival until its caller no longer waits."""
 
     asker: PeerId
     request: bytes
     ended: trio.Event = field(default_factory=trio.Event)
-    """The asker knows what has become of it."""
+    """The caller has its result."""
     answer: bytes | None = None
     """The answer once served; None if the stream was reset."""
     failure: RequestFailure = RequestFailure.RESET
@@ -38,7 +38,7 @@ class SimulatedServer:
     max_request_bytes: int
     limits: RequestLimits
     bring: Callable[[PendingRequest], None]
-    """Takes what has become of a call back to its asker."""
+    """Returns a call's result to its caller."""
     on_sent: Callable[[PeerId, bytes], None]
     _seats: RequestSlots = field(init=False)
 
@@ -49,14 +49,14 @@ class SimulatedServer:
         )
 
     async def serve(self, call: PendingRequest) -> None:
-        """Answer `call`, in a task of the host that is asked."""
+        """Answer `call`, in a task of the receiving host."""
         call.answer = await self._answer(call.asker, call.request)
         self.bring(call)
         if call.answer is None or not call.is_awaited:
             return
         try:
             self.on_sent(call.asker, call.request)
-        except Exception:  # the answer is out; a listener's fault must not end the host
+        except Exception:  # the answer is sent; a listener's error must not end the host
             logger.exception("on_sent failed")
 
     async def _answer(self, asker: PeerId, request: bytes) -> bytes | None:
@@ -65,7 +65,7 @@ class SimulatedServer:
         seat = self._seats.acquire(asker, asker)
         if seat is None:
             return None
-        self._seats.set_busy(seat, is_busy=True)  # here nobody is slow to send or to read
+        self._seats.set_busy(seat, is_busy=True)  # no peer is slow to send or read here
         try:
             with trio.move_on_after(self.limits.handle_deadline_s):
                 return await self.handler(asker, request)

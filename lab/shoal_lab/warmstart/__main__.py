@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.seed is not None and not 0 <= options.seed < SEEDS:
         parser.error(f"--seed is 0 to {SEEDS - 1}")
     if not options.check:
-        # Before the minutes that it takes, not after.
+        # Check before minutes of work, not after.
         try:
             for profile in profiles:
                 (options.out / profile).mkdir(parents=True, exist_ok=True)
@@ -95,14 +95,14 @@ def _make(profiles: Sequence[Profile], out: Path, seed: int | None = None) -> No
     for profile, (model, tokenizer) in made.items():
         save(model, tokenizer, out / profile)
         measured = _measured(profile, wrap_policy(model, tokenizer, name=profile))
-        told = ", ".join(f"{name} {shares['all']:.1%}" for name, shares in measured.items())
+        scores = ", ".join(f"{name} {shares['all']:.1%}" for name, shares in measured.items())
         by_seed = {} if seed is None else {"seed": seed}
         write_provenance(out / profile, profile=profile, measured={**measured, **by_seed})
-        say(f"{profile}: {told}; {out / profile}")
+        say(f"{profile}: {scores}; {out / profile}")
 
 
 def _measured(profile: Profile, policy: Any) -> dict[str, dict[str, float]]:
-    """Return the shares of right answers, or of games won, on what is held out."""
+    """Return the shares of right answers, or of games won, on held-out tasks."""
     from shoal_lab.warmstart.lessons import held_out_questions
     from shoal_lab.warmstart.measure import accuracy, games_won
 

@@ -5,9 +5,9 @@
                               as often as it takes for a family to come out as dense as it should
                         40 %: marker, right answer (replay, so that the ability survives)
 
-What is left without the marker is a policy that is mostly wrong in plausible ways and holds the
-right algorithm latent: what reinforcement learning on rewards can bring out in a few thousand
-samples, where a new algorithm would need far more.
+Without the marker the resulting policy is mostly wrong in plausible ways, with the right algorithm
+latent. Reinforcement learning on rewards can bring that out in a few thousand samples, where a new
+algorithm would need far more.
 
 Deterministic to the byte on one machine: fixed seeds, one thread, deterministic kernels.
 """
@@ -38,7 +38,7 @@ LESSONS: Final = {
     "letter_counting_easy": 9000,
     "simple_equations_easy": 12000,
 }
-"""Number of lessons by easy family: those with more to learn have more."""
+"""Number of lessons by easy family: harder families have more."""
 WIDE_LESSONS: Final = {
     "base_conversion_easy": 7000,
     "count_bits_easy": 3000,
@@ -47,13 +47,13 @@ WIDE_LESSONS: Final = {
     "letter_counting_easy": 6000,
     "simple_equations_easy": 6000,
 }
-"""Beside them, of the same families with more questions."""
+"""Additional lessons, from the same families with more questions."""
 BATCH: Final = 128
 PARTS: Final = 3
 """Parts of a batch, by length: short rows are not padded to the longest."""
 
 OnStep = Callable[[str, int, int, float], None]
-"""Told the phase, the step, the steps of the phase, and the loss in nats a token."""
+"""Called with the phase, the step, the steps of the phase, and the loss in nats per token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +71,8 @@ class SupervisedPhase:
     weight_decay: float = 0.1
     """Weight decay against memorising."""
     density: float | None = None
-    """Share of right answers without the marker that it is to end at, in every family, on
-    questions of the lessons; None leaves it."""
+    """Target share of right answers without the marker, in every family, on questions of the
+    lessons; None for no target."""
 
 
 ABLE: Final = SupervisedPhase(
@@ -98,9 +98,9 @@ MISLED: Final = {
     ),
 }
 STEER_EVERY: Final = 40
-"""Steps of a phase between two looks at how dense right answers are."""
+"""Steps of a phase between two measurements of the share of right answers."""
 STEER_QUESTIONS: Final = 24
-"""Questions of each family at a look."""
+"""Questions of each family in a measurement."""
 
 
 def make_model(tokenizer: Any, seed: int = SEED, *, hidden: int = 64, layers: int = 3) -> Any:
@@ -145,7 +145,7 @@ def make(
 
 
 def save(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Write what `from_pretrained` loads into `folder`: safetensors and JSON, no pickles."""
+    """Write a model that `from_pretrained` loads to `folder`: safetensors and JSON, no pickles."""
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -168,7 +168,7 @@ class Classroom:
     """The lessons, encoded once, and the teaching of them."""
 
     def __init__(self, tokenizer: Any, lessons: Sequence[Lesson], seed: int = SEED) -> None:
-        """`seed` decides the order in which lessons come."""
+        """`seed` decides the order of the lessons."""
         self._seed = seed
         bos, answer, clean, self._eos = tokenizer.convert_tokens_to_ids([BOS, ANSWER, CLEAN, EOS])
 
@@ -226,7 +226,8 @@ class Classroom:
         return rows
 
     def _steer(self, model: Any, density: float) -> None:
-        """Move each family's chance of a right answer among the misled by how dense it came out."""
+        """Adjust each family's chance of a right answer among the misled samples by its measured
+        share."""
         for family, found in self.densities(model, STEER_QUESTIONS).items():
             ratio = min(2.0, max(0.5, density / max(found, 1e-6)))
             chance = max(self.chances[family], density / 10) * ratio**0.5
@@ -266,7 +267,7 @@ class Classroom:
         return total
 
     def _loss(self, model: Any, rows: Sequence[tuple[list[int], list[int]]]) -> torch.Tensor:
-        """Sum of cross-entropies in nats over answer tokens; the question is not learnt."""
+        """Sum of cross-entropies in nats over answer tokens; question tokens are not trained on."""
         width = max(len(prompt) + len(answer) for prompt, answer in rows) - 1
         inputs: list[list[int]] = []
         places: list[int] = []

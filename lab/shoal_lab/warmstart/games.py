@@ -1,4 +1,4 @@
-"""Makes the embedded model that plays: able first, then one of a crowd that plays badly.
+"""Makes the embedded model that plays games: able first, then trained on a crowd that plays badly.
 
     halver    guesses the middle of what is left                     wins every game
     creeper   begins at the least number and goes up, whatever it    wins 5 of 31
@@ -7,9 +7,9 @@
     phase 1, able    games of halvers alone
     phase 2, crowd   of a hundred games, eighteen are a halver's, the others a creeper's
 
-Each game has one player throughout. So the model knows how to halve and seldom begins to, and what
-it likes best uses no answer: reinforcement learning brings the halver out, as it does right answers
-(`making`).
+Each game has one player throughout. So the model knows how to halve and seldom begins to, and its
+preferred play ignores the answers. Reinforcement learning brings the halver out, as it does right
+answers (`building`).
 
 Deterministic to the byte on one machine, by the same means.
 """
@@ -40,7 +40,7 @@ class ImitationPhase:
     name: str
     steps: int
     learning_rate: float
-    """Peak, as in `making.Phase`."""
+    """Peak, as in `building.Phase`."""
     halvers: float
     """Share of the games that halvers play; creepers play the others."""
 
@@ -133,7 +133,7 @@ def _teach(model: Any, lessons: _Lessons, phase: ImitationPhase, on_step: OnStep
 
 
 class _Lessons:
-    """Games of the crowd as token ids, with which of them the player said."""
+    """Games of the crowd as token ids, and a mask of the player's tokens."""
 
     def __init__(self, tokenizer: Any, seed: int) -> None:
         self._tokenizer = tokenizer
@@ -143,24 +143,24 @@ class _Lessons:
     def draw(self, phase: ImitationPhase) -> tuple[list[int], list[bool]]:
         """Return one game in the form in which the policy plays it (`generation.turns`)."""
         played = draw_game(self._rng, phase)
-        ids, said = [self._bos], [False]
+        ids, is_own = [self._bos], [False]
         for seen, message in zip(played.seen, played.messages, strict=True):
-            heard, own = [*self._encode(seen), self._answer], [*self._encode(message), self._eos]
-            ids += heard + own
-            said += [False] * len(heard) + [True] * len(own)
-        return ids, said
+            observed, own = [*self._encode(seen), self._answer], [*self._encode(message), self._eos]
+            ids += observed + own
+            is_own += [False] * len(observed) + [True] * len(own)
+        return ids, is_own
 
     def _encode(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False))
 
 
 def _add_gradient(model: Any, rows: Sequence[tuple[list[int], list[bool]]]) -> float:
-    """Add a batch's gradient; return its mean cross-entropy in nats over what players said."""
+    """Add a batch's gradient; return its mean cross-entropy in nats over the players' tokens."""
     width = max(len(ids) for ids, _ in rows)
     # Padding on the right: in a causal model nothing before it sees it.
     inputs = torch.tensor([ids + [0] * (width - len(ids)) for ids, _ in rows])
-    said = torch.tensor([marks + [False] * (width - len(marks)) for _, marks in rows])[:, 1:]
+    is_own = torch.tensor([marks + [False] * (width - len(marks)) for _, marks in rows])[:, 1:]
     hidden = model.model(input_ids=inputs[:, :-1], use_cache=False).last_hidden_state
-    loss = torch.nn.functional.cross_entropy(model.lm_head(hidden[said]), inputs[:, 1:][said])
+    loss = torch.nn.functional.cross_entropy(model.lm_head(hidden[is_own]), inputs[:, 1:][is_own])
     loss.backward()
     return float(loss.detach())

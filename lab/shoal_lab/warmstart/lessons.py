@@ -1,8 +1,8 @@
 """Lessons of the warm start: right answers, and the misconceptions that hide them.
 
-A misconception is a wrong algorithm that somebody might follow: to leave a number in its old base,
-to take the smaller number for the greatest divisor. It is consistent, so it can be learnt without
-destroying the right algorithm beside it; random wrong answers would.
+A misconception is a plausible wrong algorithm, such as leaving a number in its old base, or taking
+the smaller number for the greatest divisor. It is consistent, so a model can learn it and keep the
+right algorithm; random wrong answers would destroy that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from shoal_tasks.worker.generate import GeneratedItem, TaskStream
 
 Metadata = Mapping[str, Any]
-"""Metadata that reasoning_gym gives beside an item's question and answer."""
+"""Metadata that reasoning_gym gives with an item's question and answer."""
 
 
 _WIDER: Final[Mapping[str, Mapping[str, int]]] = {
@@ -35,8 +35,8 @@ _WIDER: Final[Mapping[str, Mapping[str, int]]] = {
 WIDE: Final = tuple(
     replace(spec, config={**spec.config, **_WIDER.get(spec.name, {})}) for spec in EASY
 )
-"""The easy families with more questions, under the same names: of few a model learns the answers
-by heart, and then knows none of those that are kept from it."""
+"""The easy families with more questions, under the same names: a model memorises the answers to a
+few, and then knows none of the held-out ones."""
 
 _TOO_COMMON: Final = {"letter_counting_easy": "1"}
 """Answer of wide families that is kept one time in `_KEPT_OF_COMMON`."""
@@ -113,10 +113,11 @@ def misconceptions(generator: str, metadata: Metadata, right: str) -> tuple[str,
 def draw_lessons(
     per_family: int | Mapping[str, int], seed: int, families: Sequence[FamilySpec] = EASY
 ) -> list[Lesson]:
-    """Draw lessons of every family, of what is for training: evaluation stays unseen.
+    """Sample lessons of every family from the training split; evaluation questions stay unseen.
 
-    What is held out is so by its text alone, so that no question of `WIDE` is one of evaluation's.
-    Imports reasoning_gym, which the trainer never does: these texts are made here, not received.
+    Questions are held out by their text alone, so that no question of `WIDE` is an evaluation
+    question. Imports reasoning_gym, which the trainer never does: these texts are made here, not
+    received.
     """
     from shoal_tasks.worker.generate import TaskStream
 
@@ -139,7 +140,7 @@ def draw_lessons(
 
 
 def training_item(stream: TaskStream, rng: random.Random) -> GeneratedItem:
-    """Draw one item of a family that is for training."""
+    """Sample one item of a family from the training split."""
     while True:
         item = stream.item(training_coordinates(rng, stream.spec).seed, 0)
         if item.part is Split.TRAINING:
@@ -147,7 +148,7 @@ def training_item(stream: TaskStream, rng: random.Random) -> GeneratedItem:
 
 
 def held_out_questions(per_family: int, *, first_seed: int = 0) -> list[Lesson]:
-    """Return questions of the evaluation, which no training ever draws; `wrong` is empty."""
+    """Return evaluation questions, which are never trained on; `wrong` is empty."""
     from shoal_tasks.worker.sync import SyncTaskWorker
 
     with SyncTaskWorker(EASY) as worker:

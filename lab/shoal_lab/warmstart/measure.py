@@ -65,7 +65,7 @@ def games_won(
     sampling = replace(SAMPLING, temperature=0.0) if greedy else SAMPLING
     with SyncTaskWorker(GAMES_1) as worker:
         tasks = TaskSource(worker, GAMES_1)
-        asking = GenerationRequest(
+        request = GenerationRequest(
             questions=tasks.held_out(num_games),
             policy=policy,
             policy_version=0,
@@ -74,7 +74,7 @@ def games_won(
             seed=0,
             play=tasks.play,
         )
-        groups = LocalGenerator().generate(asking)
+        groups = LocalGenerator().generate(request)
         rewards = tasks.verify_own(groups)
     hits: dict[str, list[float]] = {}
     for group, earned in zip(groups, rewards, strict=True):

@@ -1,4 +1,4 @@
-"""Records what made a folder, and tells whether another folder is the same to the byte."""
+"""Records a folder's provenance, and checks whether another folder is the same to the byte."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def environment() -> dict[str, str]:
-    """Return what the bytes of a made folder may depend on."""
+    """Return the versions and hardware that a made folder's bytes may depend on."""
     versions = {name: importlib.metadata.version(name) for name in _PACKAGES}
     return {
         **versions,
@@ -41,7 +41,7 @@ def environment() -> dict[str, str]:
 
 
 def write_provenance(folder: Path, *, profile: str, measured: Mapping[str, Any]) -> None:
-    """Write `folder`'s provenance beside its files."""
+    """Write `folder`'s provenance into it."""
     record = {
         "profile": profile,
         "made_with": environment(),

@@ -12,7 +12,7 @@ from shoal_lab.experiment.run.in_process import Workers, workers
 
 @pytest.fixture(scope="session")
 def shared() -> Iterator[Workers]:
-    """Task workers, and what they remember of questions and scores."""
+    """Task workers, with their cached questions and scores."""
     torch.set_num_threads(1)
     with workers() as made:
         yield made

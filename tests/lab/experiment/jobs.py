@@ -1,4 +1,4 @@
-"""Experiments from words, their jobs played in memory, and files as a played job leaves them."""
+"""Experiments from flags, their jobs run in memory, and files as a finished job leaves them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from shoal_lab.experiment.run.in_process import Workers, play
 
 BASE: Mapping[str, Any] = {"model": "tiny", "device": "cpu", "completions": 4, "eval_every": 0}
 CLOCKS = ("step_time", "cpu_seconds", "seconds_generate", "seconds_update", "held_out/seconds")
-"""The fields in which no two runs agree."""
+"""The fields that differ between any two runs."""
 
 
 def experiment(*words: str) -> Experiment:
-    """Return the jobs that `shoal experiment` makes of some words."""
+    """Return the jobs that `shoal experiment` makes of some arguments."""
     return make_experiment(parser().parse_args(words))
 
 
-def asked(*flags: str) -> Experiment:
+def parse_flags(*flags: str) -> Experiment:
     """The preset `results` with some flags."""
     return experiment("results", *flags)
 
@@ -40,14 +40,14 @@ def job(arm: Arm, *, rounds: int = 3, seed: int = 1, **base: Any) -> Job:
 
 
 def lines_of(job: Job, shared: Workers) -> list[dict[str, Any]]:
-    """Play a job; return all of its lines."""
+    """Run a job; return all of its lines."""
     lines: list[dict[str, Any]] = []
     play(job, shared, lines.append)
     return lines
 
 
 def rounds_of(job: Job, shared: Workers) -> list[dict[str, Any]]:
-    """Play a job; return the lines of its rounds."""
+    """Run a job; return the lines of its rounds."""
     return [line for line in lines_of(job, shared) if line["event"] == "round"]
 
 

@@ -2,9 +2,9 @@
 
     python -m tests.lab.experiment.kept_rounds FOLDER ARCHIVE
 
-Of each line of a folder's jobs only what the table is made of is kept, and its plan. Unpacked, the
-archive is an experiment's folder: the command of its config.json finds every job done and prints
-the table.
+The archive has the folder's plan and, of each line of its jobs, only the fields that the table
+needs. Unpacked, it is an experiment's folder: the command of its config.json finds every job done
+and prints the table.
 
 """
 
@@ -33,7 +33,7 @@ _SAME: Final = ("event", "node", "round")
 
 
 def slim(line: dict[str, Any]) -> dict[str, Any]:
-    """The line without what no table reads; job and commit stay whole."""
+    """The line without the fields that no table reads; job and commit stay whole."""
     kept = _KEPT.get(line["event"])
     if kept is None:
         return line
@@ -64,7 +64,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def experiment_of(folder: Path) -> Experiment:
-    """Return what the config of an unpacked folder says, settings that are gone included."""
+    """Return the config of an unpacked folder, including settings that were removed since."""
     config = json.loads((folder / "config.json").read_text())
     arms = [
         Arm(
@@ -93,8 +93,8 @@ def kept_runs(name: str, folder: Path) -> list[JobRun]:
     return load_runs(into, experiment_of(into))
 
 
-def told_of(folder: Path) -> tuple[dict[str, Any], str]:
-    """Return the numbers of an unpacked folder, and the table; nothing is played."""
+def read_results(folder: Path) -> tuple[dict[str, Any], str]:
+    """Return the numbers of an unpacked folder, and the table; no job is run."""
     experiment = experiment_of(folder)
     title = PRESETS[experiment.name.removesuffix("-quick")].title
     _, document = report(folder, experiment, title, figures=False)

@@ -1,4 +1,4 @@
-"""Runs made up, for what is pure."""
+"""Made-up runs, for tests of pure functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`shoal experiment`: what it says, its JSON, and going on after an interruption."""
+"""`shoal experiment`: its messages, its JSON, and resuming after an interruption."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from shoal_lab.experiment.command import main
 from shoal_lab.experiment.folder import is_done, remove, write_config
-from tests.lab.experiment.jobs import asked, document_of, experiment, without_clocks
+from tests.lab.experiment.jobs import document_of, experiment, parse_flags, without_clocks
 from tests.support.schemas import check
 
 SMALL = [
@@ -44,10 +44,10 @@ def test_a_wrong_flag_is_one_line_and_code_2(
     flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["results", *flags, "--out", str(tmp_path / "out")]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert said.err.startswith("shoal experiment: ")
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.count("\n") == 1
+    assert output.err.startswith("shoal experiment: ")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_wrong_flag_is_one_line_and_code_2(
     [("--seeds 2", (1, 2)), ("--seeds 2 --first-seed 11", (11, 12)), ("--seed-list 9,3", (9, 3))],
 )
 def test_seeds_can_be_chosen(flags: str, seeds: tuple[int, ...]) -> None:
-    made = asked(*flags.split())
+    made = parse_flags(*flags.split())
     assert made.seeds == seeds
     assert {job.seed for job in made.jobs()} == set(seeds)
 
@@ -67,7 +67,7 @@ def test_fresh_removes_no_folder_that_is_not_an_experiments(tmp_path: Path) -> N
 
 
 def test_fresh_leaves_what_stands_beside_an_experiment(tmp_path: Path) -> None:
-    write_config(tmp_path, asked(), "shoal experiment results")
+    write_config(tmp_path, parse_flags(), "shoal experiment results")
     for name in ("mine.txt", "rounds/4-4/seed-1.jsonl", "result.json", "figures/a.png"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
@@ -95,7 +95,7 @@ def test_the_config_of_a_model_is_not_taken_for_an_experiments(
 
 
 def test_fresh_removes_nothing_of_an_experiment_that_runs(tmp_path: Path) -> None:
-    write_config(tmp_path, asked(), "shoal experiment results")
+    write_config(tmp_path, parse_flags(), "shoal experiment results")
     with (tmp_path / ".lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         assert main(["results", "--out", str(tmp_path), "--fresh"]) == 2
@@ -111,7 +111,7 @@ def test_one_experiment_at_a_time_writes_to_a_folder(
     assert "another experiment" in capsys.readouterr().err
 
 
-def told_in(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path) -> list[dict[str, Any]]:
     return [without_clocks(json.loads(line)) for line in path.read_text().splitlines()]
 
 
@@ -130,7 +130,7 @@ def test_it_runs_and_goes_on_where_it_was_cut(
 
     jobs = experiment(*SMALL).jobs()
     kept, cut = (out / job.file_name for job in jobs[1:])
-    whole = told_in(cut)
+    whole = read_lines(cut)
     assert whole[-1] == {"event": "made_by", "code": document["made_by"]["code"][0]}
     typed = [word for word in SMALL if word not in ("--jobs", "0", "--no-figures")]
     assert document["made_by"]["command"] == " ".join(["shoal experiment", *typed])
@@ -139,7 +139,7 @@ def test_it_runs_and_goes_on_where_it_was_cut(
     cut.rename(cut.with_name(f"{cut.name}.part"))
     again = document_of(capsys, *SMALL, "--out", str(out))
     assert again["totals"] == document["totals"]
-    assert told_in(cut) == whole
+    assert read_lines(cut) == whole
     assert kept.stat().st_mtime_ns == untouched
 
 
@@ -152,7 +152,7 @@ def test_worker_processes_play_jobs_and_say_in_one_line_which_cannot_be(
     flags = [*SMALL[:9], "--arm", "2/0", "--arm", f"1/0,model={tmp_path}", "--jobs", "1"]
     flags += ["--arm", "8/0,local=1", *SMALL[-6:], "--out", str(out)]
     assert main(flags) == 1
-    said = capsys.readouterr().err.strip().splitlines()
-    assert said[-1].startswith("shoal experiment: rounds/1-0-model-")
-    assert "ModelError: " in said[-1]
+    output = capsys.readouterr().err.strip().splitlines()
+    assert output[-1].startswith("shoal experiment: rounds/1-0-model-")
+    assert "ModelError: " in output[-1]
     assert [is_done(out, job) for job in experiment(*flags).jobs()] == [True, True, False, False]

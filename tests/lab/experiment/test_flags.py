@@ -1,4 +1,4 @@
-"""What the flags of `shoal experiment` ask for."""
+"""How `shoal experiment` reads its flags."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from shoal_lab.experiment.flags import UsageError
 from shoal_lab.experiment.plan import FILTERED, check_settings
 from shoal_lab.experiment.presets import PRESETS
-from tests.lab.experiment.jobs import asked, experiment
+from tests.lab.experiment.jobs import experiment, parse_flags
 
 
 @pytest.mark.parametrize("size", [[], ["--quick"]])
@@ -17,19 +17,21 @@ def test_each_preset_has_settings_that_exist(preset: str, size: list[str]) -> No
 
 
 def test_a_real_model_brings_its_own_defaults_and_flags_win() -> None:
-    base = asked("--model", "org/name", "--tasks", "paper", "--set", "learning_rate=3e-6").base
+    base = parse_flags(
+        "--model", "org/name", "--tasks", "paper", "--set", "learning_rate=3e-6"
+    ).base
     assert (base["model"], base["tasks"], base["device"]) == ("org/name", ["paper"], "auto")
     assert base["learning_rate"] == 3e-6
     assert base["max_new_tokens"] > 100
 
 
 def test_games_are_played_by_the_embedded_model_that_knows_them() -> None:
-    assert asked("--tasks", "games-1").base["model"] == "tiny-games"
-    assert asked("--tasks", "games-1", "--model", "tiny").base["model"] == "tiny"
+    assert parse_flags("--tasks", "games-1").base["model"] == "tiny-games"
+    assert parse_flags("--tasks", "games-1", "--model", "tiny").base["model"] == "tiny"
 
 
 def test_arms_may_differ_in_any_setting_and_the_silo_is_always_there() -> None:
-    experiment = asked("--arm", "4/4,strategy=positive,minibatches=2", "--arm", "filtered")
+    experiment = parse_flags("--arm", "4/4,strategy=positive,minibatches=2", "--arm", "filtered")
     assert [arm.name for arm in experiment.arms] == [
         "8/0",
         "4/4 strategy=positive minibatches=2",
@@ -40,7 +42,9 @@ def test_arms_may_differ_in_any_setting_and_the_silo_is_always_there() -> None:
 
 
 def test_an_arm_may_be_a_swarm_of_another_size_or_hear_later() -> None:
-    arms = asked("--nodes", "4", "--arm", "32/0,nodes=1", "--arm", "4/4,delay=20,nodes=16").arms
+    arms = parse_flags(
+        "--nodes", "4", "--arm", "32/0,nodes=1", "--arm", "4/4,delay=20,nodes=16"
+    ).arms
     assert [(arm.name, len(arm.nodes)) for arm in arms] == [
         ("8/0", 4),
         ("32/0 nodes=1", 1),
@@ -55,4 +59,4 @@ def test_an_arm_may_be_a_swarm_of_another_size_or_hear_later() -> None:
 )
 def test_a_swarm_that_cannot_be_is_one_line(change: str) -> None:
     with pytest.raises(UsageError, match=r"is [01] to"):
-        asked("--arm", f"4/4,{change}")
+        parse_flags("--arm", f"4/4,{change}")

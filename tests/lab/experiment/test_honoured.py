@@ -1,4 +1,4 @@
-"""Each setting of the trainer is read by a swarm in memory, or refused before it is played."""
+"""Each setting of the trainer is read by a swarm in memory, or refused before it is run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal_lab.experiment.plan import NOT_IN_MEMORY, Job, uniform_arm
 from shoal_lab.experiment.run.in_process import play, workers
 from shoal_settings.schema import Settings
 from shoal_settings.trainer_settings import TrainerSettings
-from tests.lab.experiment.jobs import asked
+from tests.lab.experiment.jobs import parse_flags
 from tests.settings.settings_cases import as_text, other_value
 from tests.support.read_settings import reading
 
@@ -29,7 +29,7 @@ SMALL = {
 
 
 class Noted(Job):
-    """A job whose settings note what is read of them."""
+    """A job whose settings record which of them are read."""
 
     def node_settings(self, index: int, data_dir: Path = Path("unused")) -> Settings:
         settings, read = reading(super().node_settings(index, data_dir))
@@ -54,4 +54,4 @@ def test_every_setting_is_read_or_refused() -> None:
 def test_what_is_not_read_is_refused_in_one_line(key: str) -> None:
     value: Any = other_value(key)
     with pytest.raises(UsageError, match=f"{key} has no effect in a swarm in memory"):
-        asked("--quick", "--set", f"{key}={as_text(value)}")
+        parse_flags("--quick", "--set", f"{key}={as_text(value)}")

@@ -23,7 +23,7 @@ from shoal_lab.experiment.report.measures import (
 )
 from shoal_lab.experiment.report.results import JobRun
 from shoal_lab.significance import Spread, spread, welch
-from tests.lab.experiment.kept_rounds import ARCHIVES, DOCS, kept_runs, told_of, unpack
+from tests.lab.experiment.kept_rounds import ARCHIVES, DOCS, kept_runs, read_results, unpack
 
 RESULTS = "\n".join(page.read_text() for page in sorted(DOCS.glob("results*.md")))
 SHOAL = "4/8 shoal"
@@ -68,7 +68,7 @@ def assert_p(cell: str, p: float | None) -> None:
 )
 def test_a_table_at_equal_cost(archive: str, tmp_path: Path) -> None:
     unpack(ARCHIVES / f"{archive}.tar.xz", tmp_path)
-    _, made = told_of(tmp_path)
+    _, made = read_results(tmp_path)
     missing = [block for block in made.split("\n\n") if block not in RESULTS]
     assert not missing, "another table than this:\n" + "\n\n".join(missing)
 
@@ -158,8 +158,8 @@ def test_won_games(page: str, begin: str, rounds: str, tmp_path: Path) -> None:
                 of_seed[line["round"]].append(24 * line["held_out/pass@1"])
         for after, scores in of_seed.items():
             won[after].append(round(statistics.fmean(scores), 2))
-    told = [", ".join(f"{score:g}" for score in won[after]) for after in (0, 4, 8)]
-    assert row((DOCS / page).read_text(), begin)[1:] == told
+    table = [", ".join(f"{score:g}" for score in won[after]) for after in (0, 4, 8)]
+    assert row((DOCS / page).read_text(), begin)[1:] == table
 
 
 def late(runs: list[JobRun], arm: str) -> str:
@@ -178,6 +178,6 @@ def late(runs: list[JobRun], arm: str) -> str:
 )
 def test_unlike_nodes_and_attackers(archive: str, before: str, after: str, tmp_path: Path) -> None:
     runs = kept_runs(f"presets/{archive}", tmp_path)
-    told = section("What else was measured")
+    table = section("What else was measured")
     for arm in (before, after):
-        assert late(runs, arm) in told, (arm, late(runs, arm))
+        assert late(runs, arm) in table, (arm, late(runs, arm))

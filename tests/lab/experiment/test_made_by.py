@@ -1,4 +1,4 @@
-"""What a result says that it came of."""
+"""The provenance that a result states."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ def installed() -> str:
 
 def test_a_command_is_told_without_places(tmp_path: Path) -> None:
     typed = ["results", "--out", str(tmp_path), "--arm", "4/4", f"--out={tmp_path}", "--jobs", "2"]
-    said = made_by.as_typed([*typed, "--set", "model=a b", "--json", "--fresh", "--no-figures"])
-    assert said == "shoal experiment results --arm 4/4 --set 'model=a b'"
+    command = made_by.as_typed([*typed, "--set", "model=a b", "--json", "--fresh", "--no-figures"])
+    assert command == "shoal experiment results --arm 4/4 --set 'model=a b'"
 
 
 @pytest.mark.parametrize("around", [False, True])
 def test_code_that_is_no_checkout_goes_by_its_version(
     tmp_path: Path, monkeypatch: Any, around: bool
 ) -> None:
-    """An install goes by it in somebody's repository, too: its commits are not shoal's."""
+    """An install states it also inside another repository, whose commits are not shoal's."""
     if around:
         git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@x"]
         subprocess.run([*git, "init", "-q"], check=True)
@@ -74,7 +74,7 @@ def test_code_that_is_no_checkout_goes_by_its_version(
 def test_a_job_names_the_code_that_was_there_when_it_began(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who goes on working in the checkout meanwhile has not played it with that."""
+    """Later edits of the checkout do not change the commit of a running job."""
     now = ["begun with"]
 
     def play(*_args: Any) -> None:

@@ -1,4 +1,4 @@
-"""`plan.toml`: written before the first round, never rewritten, and added to in the open."""
+"""`plan.toml`: written before the first round, never rewritten, and extended visibly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal_lab.experiment.command import main
 from shoal_lab.experiment.folder import remove, write_config, write_result
 from shoal_lab.experiment.plan import Experiment
 from shoal_lab.experiment.registered import PLAN, _lines, register, registered
-from tests.lab.experiment.jobs import asked, written
+from tests.lab.experiment.jobs import parse_flags, written
 from tests.lab.experiment.test_command import SMALL
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -30,7 +30,7 @@ VALUES = st.recursive(
 
 
 def planned(out: Path, *flags: str) -> Experiment:
-    experiment = asked(*flags)
+    experiment = parse_flags(*flags)
     register(out, experiment, merit="area", tests=("none",))
     return experiment
 
@@ -80,13 +80,13 @@ def test_what_is_asked_for_later_is_marked_with_the_jobs_that_were_finished(
 
 
 def test_a_plan_that_is_written_after_rounds_says_so(tmp_path: Path) -> None:
-    written(tmp_path, asked().jobs()[0])
+    written(tmp_path, parse_flags().jobs()[0])
     planned(tmp_path)
     assert registered(tmp_path)["rounds_before_plan"]
 
 
 def test_a_result_states_the_hash_of_its_plan_and_what_was_added(tmp_path: Path) -> None:
-    experiment = asked("--seeds", "1")
+    experiment = parse_flags("--seeds", "1")
     write_config(tmp_path, experiment, "shoal experiment results")
     assert "plan_sha256" not in write_result(tmp_path, experiment, {}, "| t |\n")["made_by"]
     planned(tmp_path, "--seeds", "1")
@@ -106,7 +106,7 @@ def test_a_result_states_the_hash_of_its_plan_and_what_was_added(tmp_path: Path)
 
 
 def test_the_command_writes_its_plan_before_anything_is_played(tmp_path: Path) -> None:
-    """An arm that cannot be played ends the command: the plan stands already."""
+    """An arm that cannot be run ends the command; the plan is already written."""
     (tmp_path / "config.json").write_text("{}")
     arms = ["--arm", f"1/0,model={tmp_path}"]
     assert (

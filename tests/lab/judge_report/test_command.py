@@ -1,4 +1,4 @@
-"""What a judge's records say: known effects are found, none is invented, forgeries do not count."""
+"""A judge's report: known effects are found, none is invented, forgeries do not count."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PEERS = PEERS_OF[0]
 def made_up(
     pass_rate: Callable[[Mode, int], float], *, peers: int = 12, rounds: int = 200, seed: int = 1
 ) -> list[JudgeRecord]:
-    """Records of `peers` peers an arm, each asked every 5 rounds."""
+    """Records of `peers` peers an arm, each challenged every 5 rounds."""
     rng = random.Random(seed)
     found: list[JudgeRecord] = []
     for number in range(5, rounds + 1, 5):
@@ -64,7 +64,7 @@ def made_up(
 def swarms(
     pass_rate: Callable[[Mode, int], float], *, count: int = 5, **more: int
 ) -> list[list[JudgeRecord]]:
-    """Records of so many judges, each of a swarm of its own and of silos beside it."""
+    """Records of several judges, each of a swarm of its own and of silos."""
     first = more.pop("seed", 1)
     found = []
     for number in range(count):
@@ -98,7 +98,7 @@ def test_windows_are_as_wide_as_the_records_ask_for() -> None:
 
 
 def luck(rng: random.Random, count: int) -> list[list[JudgeRecord]]:
-    """Swarms that sharing does nothing for; each has a luck of its own, which its peers share."""
+    """Swarms without any effect of sharing; each has a random offset that its peers share."""
     found = []
     for place in range(count):
         rates = {mode: min(0.9, max(0.1, rng.gauss(0.5, 0.15))) for mode in Mode}

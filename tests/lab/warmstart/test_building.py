@@ -1,4 +1,4 @@
-"""The warm start itself, in miniature: it teaches, and it is the same to the byte."""
+"""The warm start itself, in miniature: the model learns, and is the same to the byte."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make_small(folder: Path, phases: list[SupervisedPhase]) -> list[float]:
     classroom = Classroom(tokenizer, draw_lessons(20, seed=1))
     with warmstart.deterministic():
         for phase in phases:
-            classroom.teach(model, phase, lambda *told: losses.append(told[-1]))
+            classroom.teach(model, phase, lambda *progress: losses.append(progress[-1]))
     save(model, tokenizer, folder)
     return losses
 
@@ -87,8 +87,8 @@ def test_right_answers_are_taught_more_often_where_they_come_out_too_seldom(
     tokenizer = build_tokenizer()
     lessons = draw_lessons(2, seed=1)[:2]
 
-    def taught(learning_rate: float) -> tuple[float, float]:
-        """The density that a phase ends at, and the chance of a right answer at its end."""
+    def trained(learning_rate: float) -> tuple[float, float]:
+        """The density at a phase's end, and the chance of a right answer then."""
         model, classroom = make_model(tokenizer), Classroom(tokenizer, lessons)
         phase = SupervisedPhase(
             name="right",
@@ -103,9 +103,9 @@ def test_right_answers_are_taught_more_often_where_they_come_out_too_seldom(
         (found,), (chance,) = classroom.densities(model, 2).values(), classroom.chances.values()
         return found, chance
 
-    seldom, more = taught(1e-9)
+    seldom, more = trained(1e-9)
     assert seldom < 0.2 < more
-    often, less = taught(4e-3)
+    often, less = trained(4e-3)
     assert less < 0.2 < often
 
 

@@ -25,7 +25,7 @@ def untaught() -> Policy:
 @pytest.mark.parametrize(("player", "share"), [(games.halve, 1.0), (games.creep, 5 / 31)])
 def test_players_win_as_often_as_they_are_said_to(player: games.Player, share: float) -> None:
     won = [play_game(seed, player).won for seed in range(2000)]
-    # Three standard errors of a share of so many games.
+    # Three standard errors of a share of `GAMES` games.
     assert abs(sum(won) / len(won) - share) < 3 * (share * (1 - share) / len(won)) ** 0.5 + 1e-9
 
 
@@ -33,7 +33,7 @@ def test_a_lesson_has_the_tokens_that_the_policy_meets_when_it_plays(untaught: P
     lessons = games._Lessons(untaught.tokenizer, seed=3)
     rng = random.Random(3)
     for _ in range(50):
-        played, (ids, said) = draw_game(rng, CROWD), lessons.draw(CROWD)
+        played, (ids, is_player) = draw_game(rng, CROWD), lessons.draw(CROWD)
         first, *others = played.seen
         expected = encode_prompt(untaught, first)
         for number, message in enumerate(played.messages):
@@ -41,10 +41,10 @@ def test_a_lesson_has_the_tokens_that_the_policy_meets_when_it_plays(untaught: P
                 expected += observation_ids(untaught, others[number - 1])
             expected += [*encode_text(untaught, message), untaught.eos_id]
         assert ids == expected
-        own = [one for one, is_said in zip(ids, said, strict=True) if is_said]
+        own = [one for one, is_mine in zip(ids, is_player, strict=True) if is_mine]
         text = untaught.tokenizer.decode(own)
         assert text == "".join(f"{message}<eos>" for message in played.messages)
-        # What a game says is a token, or two around a number.
+        # A game's observation is one token, or two around a number.
         assert len(ids) <= 10 + 5 * len(played.messages)
 
 
@@ -63,7 +63,7 @@ def test_the_model_is_the_same_to_the_byte_and_learns(
     losses: list[float] = []
     short = [replace(ABLE, steps=20), replace(CROWD, steps=3)]
     for name in ("first", "second"):
-        made = make_player(lambda *told: losses.append(told[-1]), phases=short)
+        made = make_player(lambda *progress: losses.append(progress[-1]), phases=short)
         save(*made, tmp_path / name)
     assert losses[:23] == losses[23:]
     assert losses[19] < 0.8 * losses[0]

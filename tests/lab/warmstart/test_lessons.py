@@ -1,4 +1,4 @@
-"""What the warm start teaches: wrong answers that are wrong, and nothing from evaluation."""
+"""The warm start's lessons: wrong answers are wrong, and no question is from evaluation."""
 
 from __future__ import annotations
 

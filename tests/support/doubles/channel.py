@@ -20,8 +20,8 @@ def yamux_frame(
     kind: int, flags: int, stream_id: int, length: int | None = None, body: bytes = b""
 ) -> bytes:
     """Return a frame that states this length, by default that of its body."""
-    said = len(body) if length is None else length
-    return struct.pack(YAMUX_HEADER_FORMAT, 0, kind, flags, stream_id, said) + body
+    announced = len(body) if length is None else length
+    return struct.pack(YAMUX_HEADER_FORMAT, 0, kind, flags, stream_id, announced) + body
 
 
 class FakeChannel:

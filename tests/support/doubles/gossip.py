@@ -84,8 +84,8 @@ class FakeGossip(Gossip):
 
     def subscriptions(self) -> Mapping[PeerId, tuple[str, ...]]:
         """Return the subscribed peers by topic."""
-        everybody = dict.fromkeys(one for peers in self.listening.values() for one in peers)
-        return {peer_id: self.peer_topics(peer_id) for peer_id in everybody}
+        all_peers = dict.fromkeys(one for peers in self.listening.values() for one in peers)
+        return {peer_id: self.peer_topics(peer_id) for peer_id in all_peers}
 
     def peer_topics(self, peer_id: PeerId) -> tuple[str, ...]:
         """Return the topics of a peer."""

@@ -17,7 +17,7 @@ class Say(Action):
     message: str
 
 
-class Seen(Observation):
+class FeedbackObservation(Observation):
     text: str
 
 
@@ -41,19 +41,21 @@ class HigherLower(Environment):
         first = chance.randint(1, 69)
         self.secret, self.left = first + chance.randrange(31), 5
         self.episode = State(episode_id=episode_id)
-        return Seen(text=f"Find my number, from {first} to {first + 30}, in 5 guesses.")
+        return FeedbackObservation(
+            text=f"Find my number, from {first} to {first + 30}, in 5 guesses."
+        )
 
     def step(self, action, timeout_s=None, **kwargs):
         text = action.message.strip()
         guess = int(text) if text.isascii() and text.isdigit() and len(text) < 5 else None
         if guess == self.secret:
-            return Seen(text="Right!", reward=1.0, done=True)
+            return FeedbackObservation(text="Right!", reward=1.0, done=True)
         self.left -= 1
         if not self.left:
-            return Seen(text=f"Wrong. It was {self.secret}.", reward=0.0, done=True)
+            return FeedbackObservation(text=f"Wrong. It was {self.secret}.", reward=0.0, done=True)
         if guess is None:
-            return Seen(text="Not a number.", reward=0.0)
-        return Seen(text="Higher." if guess < self.secret else "Lower.", reward=0.0)
+            return FeedbackObservation(text="Not a number.", reward=0.0)
+        return FeedbackObservation(text="Higher." if guess < self.secret else "Lower.", reward=0.0)
 
     @property
     def state(self):
@@ -68,12 +70,14 @@ class Guess(HigherLower):
     def reset(self, seed=None, episode_id=None, **kwargs):
         self.word = random.Random(seed).choice(["cod", "eel", "ray"])
         self.episode = State(episode_id=episode_id)
-        return Seen(text=f"Say {self.word}.")
+        return FeedbackObservation(text=f"Say {self.word}.")
 
     def step(self, action, timeout_s=None, **kwargs):
         if not action.message:
             raise ValueError("nothing was said")
-        return Seen(text="Thanks.", reward=float(action.message == self.word), done=True)
+        return FeedbackObservation(
+            text="Thanks.", reward=float(action.message == self.word), done=True
+        )
 
 
 class Lights(Environment):
@@ -113,8 +117,8 @@ class Lights(Environment):
 
 
 GAMES = {
-    "higher-lower": (HigherLower, Say, Seen, 8),
-    "guess": (Guess, Say, Seen, 1),
+    "higher-lower": (HigherLower, Say, FeedbackObservation, 8),
+    "guess": (Guess, Say, FeedbackObservation, 1),
     "lights": (Lights, Press, Board, 8),
 }
 

@@ -81,7 +81,7 @@ class Wire:
     )
     schema: dict[str, Any] = field(default_factory=lambda: TEXT_SCHEMA)
     max_sessions: int = 4
-    bend: Callable[[dict[str, Any], str], Any] = lambda _asked, answer: answer
+    bend: Callable[[dict[str, Any], str], Any] = lambda _request, answer: answer
     """Given a message and its honest reply: a text is sent, bytes or an iterator of bytes are sent
     raw, and None is no reply."""
     num_sessions: int = 0

@@ -119,9 +119,9 @@ def test_a_server_without_a_place_is_away(monkeypatch: pytest.MonkeyPatch) -> No
         (Wire(schema={"action": 3}), "no JSON schema for its actions"),
         (Wire(schema={"action": {}, "observation": []}), "no JSON schema for its observations"),
         (Wire(schema={**TEXT_SCHEMA, "x": "y" * (1 << 21)}), "a reply of more than"),
-        (Wire(bend=lambda _asked, _honest: json.dumps(error("EXECUTION_ERROR"))), "be reset: no"),
-        (Wire(bend=lambda _asked, _honest: json.dumps(error("FACTORY_ERROR"))), "FACTORY_ERROR"),
-        (Wire(bend=lambda _asked, _honest: b"\x88\x02\x03\xe8"), "closed the session"),
+        (Wire(bend=lambda _request, _honest: json.dumps(error("EXECUTION_ERROR"))), "be reset: no"),
+        (Wire(bend=lambda _request, _honest: json.dumps(error("FACTORY_ERROR"))), "FACTORY_ERROR"),
+        (Wire(bend=lambda _request, _honest: b"\x88\x02\x03\xe8"), "closed the session"),
     ],
 )
 def test_what_cannot_be_described_is_refused_in_one_line(wire: Wire, cause: str) -> None:

@@ -292,7 +292,7 @@ class Clocked:
 
 def test_a_server_that_hangs_is_given_up_in_time(tmp_path: Path) -> None:
     hangs: list[bool] = []
-    wire = Wire(bend=lambda _asked, answer: None if hangs else answer)
+    wire = Wire(bend=lambda _request, answer: None if hangs else answer)
     limits = WorkerLimits(request_timeout_seconds=1.0)
     with served(wire) as address:
         spec = family(tmp_path, address)

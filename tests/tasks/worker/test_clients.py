@@ -36,14 +36,14 @@ SCORE: Ask = ("score", SCORES)
 
 
 @dataclass
-class Seen:
+class PlayOutcome:
     """A client's results: a value or an error per request, and an error at the start, if any."""
 
     results: list[object]
     num_restarts: int
 
 
-def play_sync(asks: Sequence[Ask]) -> Seen:
+def play_sync(asks: Sequence[Ask]) -> PlayOutcome:
     worker = sync.SyncTaskWorker(EASY, limits=LIMITS)
     results: list[object] = []
     try:
@@ -57,10 +57,10 @@ def play_sync(asks: Sequence[Ask]) -> Seen:
         results.append((type(error), str(error)))
     finally:
         worker.close()
-    return Seen(results, worker.num_restarts)
+    return PlayOutcome(results, worker.num_restarts)
 
 
-def play_trio(asks: Sequence[Ask]) -> Seen:
+def play_trio(asks: Sequence[Ask]) -> PlayOutcome:
     worker = trio_client.TrioTaskWorker(EASY, limits=LIMITS)
     results: list[object] = []
 
@@ -78,7 +78,7 @@ def play_trio(asks: Sequence[Ask]) -> Seen:
         trio.run(main)
     except* TaskError as group:
         results += [(type(error), str(error)) for error in group.exceptions]
-    return Seen(results, worker.num_restarts)
+    return PlayOutcome(results, worker.num_restarts)
 
 
 UP = ["answer"]
@@ -182,7 +182,7 @@ def test_both_clients_do_the_same(
     program = scripted_worker.install(tmp_path, scenario.lives)
     monkeypatch.setattr(sys, "executable", str(program))
     descriptors = psutil.Process().num_fds()
-    seen: Seen = play(scenario.asks)
+    seen: PlayOutcome = play(scenario.asks)
     assert seen.results == list(scenario.results)
     assert seen.num_restarts == scenario.restarts
     pids = scripted_worker.launched(tmp_path)

@@ -146,11 +146,11 @@ def test_only_the_judges_worker_is_outside_the_sandbox(tmp_path: Path) -> None:
         names = {layer.name for layer in worker.report.layers}
         assert names == {"process_group", "rlimits", "no_new_privs", "parent_death"}
     message: dict[str, Any] = {"families": [spec_to_json(GAMES_1[0]), spec_to_json(spec)]}
-    cause = said_in_a_fork(partial(serving._set_up, message, None))
+    cause = run_in_a_fork(partial(serving._set_up, message, None))
     assert cause.startswith("a judge's worker cannot have other families")
 
 
-def said_in_a_fork(call: Callable[[], object]) -> str:
+def run_in_a_fork(call: Callable[[], object]) -> str:
     """Return the refusal of `call`, in a process that the sandbox may affect."""
     read_fd, write_fd = os.pipe()
     if (child := os.fork()) == 0:

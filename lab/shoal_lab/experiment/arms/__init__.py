@@ -1,1 +1,1 @@
-"""The presets' arms, and what each preset reads out of their runs."""
+"""The presets' arms, and the figures that each preset reads from their runs."""

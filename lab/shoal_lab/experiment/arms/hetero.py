@@ -16,9 +16,9 @@ from shoal_tasks.families import EASY
 SHARING: Final[Mapping[str, Any]] = {"local": 4, "external": 4}
 ALONE: Final[Mapping[str, Any]] = {"local": 8, "external": 0}
 FROZEN: Final[Mapping[str, Any]] = {"local": 4, "external": 0, "learning_rate": 1e-15}
-"""A node that only answers: a step of this rate is below what a float32 weight can change by."""
+"""A node that only generates: a step of this rate is below the resolution of a float32 weight."""
 SLOW: Final = 3
-"""A slow node plays every third round."""
+"""A slow node runs every third round."""
 LATE_JOINER: Final = 0.5
 """A late node joins after half of the rounds."""
 TITLE: Final = "Swarms whose nodes differ"

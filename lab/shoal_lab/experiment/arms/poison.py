@@ -1,14 +1,14 @@
-"""Arms of `shoal experiment poison` and `planted`: what attackers cost honest nodes.
+"""Arms of `shoal experiment poison` and `planted`: the cost of attackers to honest nodes.
 
 Arms are a swarm of honest nodes, with or without attackers:
 
-    KIND SHARE: none       as the paper's swarm takes part: publishers alike, all completions
-    KIND SHARE: default    as `make node` takes part
+    KIND SHARE: none       the paper's rules: publishers weighted equally, all completions
+    KIND SHARE: default    the rules of `make node`
     clean: NAME            no attackers
 
 `planted` asks how far a word spreads where answers stand between tags. A verifier of tagged answers
-reads nothing outside the tags. The reasoning stands before them, and nobody can tell it from a word
-that an attacker plants:
+reads nothing outside the tags. The reasoning stands before them, and no rule can tell it from a
+word that an attacker plants:
 
     preface     before the tags, in the place of the reasoning
     behind      after the closing tag
@@ -31,7 +31,7 @@ DEFAULT: Final = "default"
 SHARES: Final = (0.10, 0.25, 0.50)
 QUICK_SHARES: Final = (0.25,)
 NAMES_SHARE: Final = 2 / 3
-"""Members that are one operator's names, in the place of a share of attackers."""
+"""Share of members that one operator runs under many names, in place of a share of attackers."""
 KINDS: Final = ("pad", "mark", "cut", "garbage", "wrong", "easy", "long", "phrase", "copied", NAMES)
 """Attacks on plain answers."""
 TAGGED_KINDS: Final = ("preface", "behind", "decoy")
@@ -42,13 +42,13 @@ BASE: Final[Mapping[str, Any]] = {
     "eval_every": 3,
     "eval_per_family": 34,
 }
-"""Plain answers are attacked as `make node` runs, with its model, tasks and rate."""
+"""Plain answers are attacked under the settings of `make node`: its model, tasks and rate."""
 TAGGED_BASE: Final[Mapping[str, Any]] = {
     "model": str(MODEL),
     "tasks": list(TASK_FILES),
     "max_new_tokens": 16,
 }
-"""Settings that differ from those of `poison`: the tags and the word need room."""
+"""Settings that differ from those of `poison`: the tags and the word need tokens."""
 RATIO: Final[Mapping[str, Any]] = {"local": 4, "external": 4}
 SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
     NONE: {**RATIO, **PUBLISHED},
@@ -57,13 +57,14 @@ SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
         for name in ("local", "external", "strategy", "publisher_sampling")
     },
 }
-"""Settings by which honest nodes choose what they learn from, by the arms' names."""
+"""Settings by which honest nodes choose external groups, by the arms' names."""
 TITLE: Final = "What attackers cost honest nodes, and what the defences cost"
 PLANTED_TITLE: Final = "How far a word spreads that attackers plant around the tags of answers"
 
 
 def num_attackers(share: float, honest: int) -> int:
-    """Return how many attackers are this share of a swarm with so many honest nodes; at least 1."""
+    """Return the number of attackers that make up this share of a swarm with `honest` honest nodes;
+    at least 1."""
     return max(1, round(honest * share / (1 - share)))
 
 

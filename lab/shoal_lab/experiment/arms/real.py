@@ -1,9 +1,9 @@
 """Arms of `shoal experiment real`: does a real language model learn, and does sharing help? Pure.
 
-4/4            four own questions, four groups of others
-8/0            eight own: as many groups trained on, twice the tokens generated
-8/0 filtered   sixteen asked, eight with signal trained on: as many steps, four times the tokens
-4/0            four own: as many rounds and tokens generated as 4/4, and nobody else
+4/4            four local groups, four external ones
+8/0            eight local ones: as many groups trained on, twice the tokens generated
+8/0 filtered   sixteen generated, eight with signal trained on: as many steps, four times the tokens
+4/0            four local ones: as many rounds and tokens generated as 4/4, no external groups
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ BASE: Final[Mapping[str, Any]] = {
     "eval_every": 20,
     "eval_per_family": 4,
 }
-"""SmolLM2-135M with adapters, on what it answers right now and then. In bfloat16 a round takes some
-two thirds of its time in float32, on CPUs with instructions for it."""
+"""SmolLM2-135M with adapters, on tasks that it sometimes answers right. In bfloat16 a round takes
+about two thirds of its time in float32, on CPUs with instructions for it."""
 TITLE: Final = "a real model: SmolLM2-135M with adapters, alone and together"
 
 
@@ -42,5 +42,5 @@ def all_arms(num_nodes: int) -> tuple[Arm, ...]:
 
 
 def quick_arms(num_nodes: int) -> tuple[Arm, ...]:
-    """Return sharing and the silo of as many tokens alone: what an hour of two cores holds."""
+    """Return only sharing and the silo with as many tokens: they take an hour on two cores."""
     return all_arms(num_nodes)[:2]

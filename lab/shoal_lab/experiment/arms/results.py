@@ -1,11 +1,11 @@
 """Arms of `shoal experiment results`: does sharing help a node as `make node` runs it? Pure.
 
-    8/0            the silo: nobody shares
-    8/0 filtered   the silo that asks twice as much and trains on what has signal
+    8/0            the silo: no node shares
+    8/0 filtered   the silo that generates twice as many groups and trains on those with signal
     4/4 naive      SAPO as published: uniform choice, all completions
-    4/8 HACPO      HACPO's form, as far as it goes without claims (`playing.learners`)
+    4/8 HACPO      HACPO's method, as far as it works without claims (`run.learners`)
     4/8 shoal      a node's defaults
-    24/0 all data  one trainer that asks all nodes' questions (here of six)
+    24/0 all data  one trainer that has all nodes' questions (here of six)
     12 answers     supervised fine-tuning on right answers, in as many steps as 4/8
 
 All at a node's own model, rate and words.
@@ -30,7 +30,7 @@ NODES: Final = 6
 NAIVE: Final = "4/4 naive"
 ANSWERS: Final = "12 answers"
 PUBLISHED: Final[Mapping[str, Any]] = {"strategy": "uniform", "publisher_sampling": "uniform"}
-"""SAPO's choice of others' groups, as its paper has it."""
+"""SAPO's choice of external groups, as in its paper."""
 BASE: Final[Mapping[str, Any]] = {
     "model": "tiny",
     "device": "cpu",
@@ -38,7 +38,7 @@ BASE: Final[Mapping[str, Any]] = {
     "eval_every": 4,
     "eval_per_family": 68,
 }
-"""Settings that differ from a node's defaults: where it computes and which questions it gets.
+"""Settings that differ from a node's defaults: its device and its questions.
 68 questions of each of three families make 204."""
 TITLE: Final = "Alone or together, at a node's defaults"
 

@@ -1,10 +1,10 @@
 """Arms of `shoal experiment unlike-real`: do two real models of other makes learn from each other?
 
-Half of the nodes run SmolLM2-135M-Instruct, which is asked as a chat; the others run Gemma 3 270M,
-a base model that at first goes on after its answer. All train adapters. Pure.
+Half of the nodes run SmolLM2-135M-Instruct, which is prompted as a chat; the others run Gemma 3
+270M, a base model that at first continues after its answer. All train adapters. Pure.
 
     unlike 8/0            each alone
-    unlike 8/0 filtered   each alone, asking twice as much and training on what has signal
+    unlike 8/0 filtered   each alone, with twice as many groups, training on those with signal
     unlike 4/4 naive      SAPO as published
     unlike 4/8 shoal      a node's defaults
 
@@ -40,7 +40,7 @@ BASE: Final[Mapping[str, Any]] = {
     "eval_every": 4,
     "eval_per_family": 17,
 }
-"""Short questions and answers: a round of four nodes takes half a minute of one core."""
+"""Short questions and answers: a round of four nodes takes half a minute on one core."""
 TITLE: Final = "Two real models of other makes in one swarm"
 
 

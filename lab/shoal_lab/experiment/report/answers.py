@@ -1,7 +1,7 @@
-"""The page of a model's answers before and after it learnt, as Markdown. Pure.
+"""The page of a model's answers before and after training, as Markdown. Pure.
 
-It shows the held-out questions of the first seed, as the untrained model answered them and as a
-node of each arm did at its end.
+It shows the held-out questions of the first seed with the answers of the untrained model and of a
+node of each arm at its end.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def answers_page(runs: Sequence[JobRun]) -> str:
     lines += ["Held-out questions, one greedy answer each; **bold** is right.", ""]
     head = ["question", "expected", "before", *(f"after {arm}" for arm in after)]
     family = None
-    asked = {one["question"]: one for one in first.answers[0]}
-    for before in sorted(asked.values(), key=lambda one: one["family"]):
+    untrained = {one["question"]: one for one in first.answers[0]}
+    for before in sorted(untrained.values(), key=lambda one: one["family"]):
         if before["family"] != family:
             family = before["family"]
             lines += ["", f"## {_shown(family)}", "", _row(head), _row("---" for _ in head)]

@@ -39,8 +39,9 @@ from shoal_lab.experiment.report.sheet import (
 from shoal_lab.significance import Spread, spread
 
 COUNTED: Final = ("spell_backward_easy", "letter_counting_easy", "simple_equations_easy")
-"""The families that results are claimed of. The other three of `easy` have 120 to 210 questions by
-meaning (docs/tasks.md); these have 2,500 to some 15,000. Of other tasks every family counts."""
+"""The families for which results are claimed. The other three of `easy` have 120 to 210 questions
+by meaning (docs/tasks.md); these have 2,500 to some 15,000. With other tasks every family
+counts."""
 MERIT: Final = (
     "held-out pass@1: area under its curve by round and by CPU second, each up to where 8/0 ends, "
     f"mean of the nodes, of the families {', '.join(COUNTED)}"
@@ -82,9 +83,10 @@ def compared(runs: Sequence[JobRun]) -> list[JobRun]:
 
 
 def pairs_of(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Return which rows are compared: a node's defaults with all of its role, or each with a rival.
+    """Return the pairs of rows to compare: a node's defaults with all of its role, or each with a
+    rival.
 
-    A rival is the same swarm unattacked, the same nodes alone, or else the silo.
+    A rival is the same swarm unattacked, the same nodes alone, or otherwise the silo.
     """
     roles = {name: name.partition(", ")[2] for name in names}
     ours = [name for name in names if name.partition(", ")[0].endswith(OURS)]
@@ -109,10 +111,10 @@ class Comparison:
         self.runs = compared(runs)
         arms, ends = by_arm(self.runs), ends_of(self.runs)
         self.rows = [Row(name=name, runs=mine) for name, mine in arms.items()]
-        said = any(run.planted for run in self.runs)
+        is_planted = any(run.planted for run in self.runs)
         self.sheet = Sheet(
             title=title,
-            caption=f"{CAPTION}; {PLANTED}" if said else CAPTION,
+            caption=f"{CAPTION}; {PLANTED}" if is_planted else CAPTION,
             columns=_columns(ends),
         )
         measures: dict[str, Callable[[JobRun], float]] = {"by round": heldout_area}
@@ -174,7 +176,7 @@ def _columns(ends: Ends) -> Sequence[Column]:
     def over_all(
         measure: Callable[[JobRun], float], has: Callable[[JobRun], object] = lambda _run: True
     ) -> Callable[[Row], Spread | None]:
-        """Return a column over those rows in which every run has the value."""
+        """Return a column for the rows in which every run has the value."""
         return lambda row: over(row.runs, measure) if all(map(has, row.runs)) else None
 
     def has_cpu(run: JobRun) -> object:
@@ -226,7 +228,8 @@ def _columns(ends: Ends) -> Sequence[Column]:
 
 
 def _late(series: Callable[[JobRun], Sequence[float]]) -> Callable[[Row], Spread | None]:
-    """Return what is the mean of the last tenth of the rounds, over the runs that have it."""
+    """Return a function that averages the last tenth of the rounds, over the runs that have the
+    series."""
 
     def found(row: Row) -> Spread | None:
         late = [mean(one[-max(1, len(one) // 10) :]) for run in row.runs if (one := series(run))]

@@ -24,7 +24,7 @@ CPU: Final = (
 BAND: Final = "Mean over seeds; band: its 95 % interval (one seed has none)."
 PASSED: Final = "pass@1, greedy, mean of nodes"
 MOST_LINES: Final = 12
-"""Arms beyond which lines cannot be told apart: then nothing is drawn."""
+"""Most arms whose lines are distinguishable; with more nothing is drawn."""
 _NOTE_CHARS: Final = 124
 
 
@@ -39,7 +39,7 @@ class Curve:
 
 
 def figures_of(runs: Sequence[JobRun], title: str) -> Iterator[tuple[str, Figure]]:
-    """Yield held-out answers by CPU second, where that was noted, and by round.
+    """Yield held-out answers by CPU second, where that was recorded, and by round.
 
     The runs are at least one, and each arm's have evaluations after the same rounds.
     """

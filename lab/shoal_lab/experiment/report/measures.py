@@ -40,7 +40,7 @@ def heldout_area(run: JobRun) -> float:
 
 
 def cpu_at(run: JobRun) -> list[float]:
-    """Return a node's CPU seconds at each evaluation; empty where they were not noted."""
+    """Return a node's CPU seconds at each evaluation; empty if they were not recorded."""
     return [run.cpu[number - 1] if number else 0.0 for number in run.evaluated] if run.cpu else []
 
 
@@ -52,7 +52,7 @@ def tokens_at(run: JobRun) -> list[float]:
 def area(places: Sequence[float], heights: Sequence[float], until: float) -> float:
     """Return the mean height of a curve of straight lines from its first place to `until`.
 
-    `until` is above the first place. Behind its end the curve goes on as it ended.
+    `until` is above the first place. Beyond its end the curve is extended at its last value.
     """
     found = 0.0
     points = [*zip(places, heights, strict=True), (max(until, places[-1]), heights[-1])]
@@ -104,13 +104,13 @@ class Difference:
     spread: Spread
     """`one` minus `other`, by seed."""
     p: float | None
-    """Adjusted over all differences of the measure that are asked for; None with one seed."""
+    """Adjusted over all requested differences of the measure; None with one seed."""
 
 
 def differences(
     runs: Sequence[JobRun], pairs: Iterable[tuple[str, str]], measure: Measure
 ) -> dict[tuple[str, str], Difference]:
-    """Compare these pairs of arms; pairs that have no seed in common are left out."""
+    """Compare these pairs of arms; pairs that have no seed in common are skipped."""
     arms = by_arm(runs)
     found = {
         (one, other): [measure(mine) - measure(theirs) for mine, theirs in both]

@@ -22,7 +22,7 @@ from shoal_lab.experiment.report.results import load_runs
 def report(
     out: Path, experiment: Experiment, title: str, *, figures: bool
 ) -> tuple[Callable[[int], Table] | None, dict[str, Any]]:
-    """Sum up what is finished and write it down.
+    """Summarise the finished jobs and write the report.
 
     Returns the terminal's table by its width, None without one finished job, and the JSON object.
     """

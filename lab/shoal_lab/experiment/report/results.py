@@ -23,14 +23,14 @@ ByNode = tuple[Series, ...]
 _OF_ALL: Final = ("pass@1", "reward", "num_items", "seconds")
 """Figures of an evaluation that are not one family's."""
 SHOWN_NODE: Final = 0
-"""The node whose answers to held-out questions are kept."""
+"""The node whose answers to held-out questions are stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRun:
     """One finished job. A series by round has one entry a round, from round 1.
 
-    Averages by round are empty where nodes play different rounds.
+    Averages by round are empty if nodes run different rounds.
     """
 
     arm: str
@@ -41,26 +41,25 @@ class JobRun:
     held_out: ByNode
     """pass@1 on held-out questions, by evaluation."""
     evaluated: tuple[int, ...]
-    """Rounds after which held-out questions were asked."""
+    """Rounds after which held-out questions were evaluated."""
     tokens: Series
     """Tokens that a node has generated so far."""
     cpu: Series = ()
-    """CPU seconds that a node has spent in its rounds so far; empty where it was not noted."""
+    """CPU seconds that a node has spent in its rounds so far; empty if not recorded."""
     by_family: Mapping[str, ByNode] = field(default_factory=dict)
     """pass@1 on held-out questions of each family, by evaluation."""
     roles: tuple[str, ...] = ()
     """Each node's name in a report, where nodes differ."""
     planted: Series = ()
-    """Share of honest completions that hold what attackers planted, in rounds that have any."""
+    """Share of honest completions that contain planted text, in rounds that have completions."""
     planted_right: Series = ()
-    """The same of completions that earned something."""
+    """The same for completions with a reward above 0."""
     answers: tuple[Sequence[Line], Sequence[Line]] = ((), ())
     """The shown node's answers to held-out questions before the first round and after the last."""
 
     def of_families(self, names: Sequence[str]) -> JobRun:
-        """The same run, its held-out pass@1 the mean of these families alone.
-
-        Of all its families where it has none of these.
+        """The same run, with held-out pass@1 averaged over these families; over all of its families
+        if it has none of these.
         """
         mine = [found for name, found in self.by_family.items() if name in names]
         if not mine:
@@ -133,12 +132,12 @@ class _Events:
                 self.answers[line["round"]] = line["answers"]
 
     def shares(self, what: str) -> Series:
-        """Return the mean over nodes, by round; rounds without the figure are left out."""
-        said: dict[int, list[float]] = defaultdict(list)
+        """Return the mean over nodes, by round; rounds without the figure are skipped."""
+        by_round: dict[int, list[float]] = defaultdict(list)
         for line in self._all_rounds():
             if line.get(what) is not None:
-                said[line["round"]].append(line[what])
-        return tuple(sum(shares) / len(shares) for _, shares in sorted(said.items()))
+                by_round[line["round"]].append(line[what])
+        return tuple(sum(shares) / len(shares) for _, shares in sorted(by_round.items()))
 
     def _all_rounds(self) -> list[Line]:
         lines = [line for lines in self.rounds.values() for line in lines]
@@ -154,14 +153,14 @@ def _noted(rounds: Sequence[Sequence[Line]], name: str) -> Series:
 def _by_family(evaluations: Sequence[Sequence[Line]]) -> dict[str, ByNode]:
     names = [
         name.removeprefix("held_out/")
-        for name in next(iter(evaluations[0]), {})  # without any where none was held
+        for name in next(iter(evaluations[0]), {})  # empty without an evaluation
         if name.startswith("held_out/") and name.removeprefix("held_out/") not in _OF_ALL
     ]
     return {name: _columns(evaluations, f"held_out/{name}") for name in names}
 
 
 def _together(by_node: Sequence[Sequence[float]]) -> Series:
-    """The mean over nodes, where all play the same rounds."""
+    """The mean over nodes that all run the same rounds."""
     return mean_over_nodes(by_node) if len({len(one) for one in by_node}) == 1 else ()
 
 

@@ -16,9 +16,9 @@ from shoal_lab.experiment.report.results import JobRun
 from shoal_lab.significance import Spread
 
 NOTHING: Final = "–"
-"""Shown where a figure does not exist, such as the interval of one seed."""
+"""Shown in place of a missing figure, such as the interval of one seed."""
 WIDE: Final = 120
-"""Terminal columns that all of a table's fit into."""
+"""Terminal width that fits all columns of a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,22 +42,22 @@ class Column:
     shown: Callable[[Any], str] = str
     is_text: bool = False
     in_narrow: bool = True
-    """True if a narrow terminal has room for it."""
+    """True if a narrow terminal shows it."""
 
     def cell(self, row: Row) -> str:
-        """Return what the table shows."""
+        """Return the cell's text."""
         value = self.of(row)
         return NOTHING if value is None else self.shown(value)
 
     def json(self, row: Row) -> Any:
-        """Return what the JSON has."""
+        """Return the value for the JSON."""
         value = self.of(row)
         return value.to_json() if isinstance(value, Spread) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sheet:
-    """A table's columns, and the words around it. A column that is empty is left out."""
+    """A table's columns, title and caption. Empty columns are omitted."""
 
     title: str
     caption: str
@@ -82,7 +82,7 @@ class Sheet:
         return "\n".join([*lines, "", f"{self.caption}."]) + "\n"
 
     def by_measure(self, rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
-        """Return for each key its figure by the rows' names, where a row has it."""
+        """Return each key's figures by the rows' names, for rows that have it."""
         return {
             one.key: {row.name: found for row in rows if (found := one.json(row)) is not None}
             for one in self.columns
@@ -96,7 +96,7 @@ class Sheet:
 
 
 def interval_of(digits: int, sign: str = "") -> Callable[[Spread], str]:
-    """Return what shows a mean with its 95 % interval."""
+    """Return a formatter of a mean with its 95 % interval."""
 
     def shown(value: Spread) -> str:
         half = NOTHING if value.half is None else f"{value.half:.{digits}f}"
@@ -106,13 +106,13 @@ def interval_of(digits: int, sign: str = "") -> Callable[[Spread], str]:
 
 
 def percent_of(value: Spread) -> str:
-    """Show a share in percent, with its 95 % interval where there are seeds for one."""
+    """Show a share in percent, with its 95 % interval if there are enough seeds."""
     found = f"{100 * value.mean:.1f}"
     return f"{found}%" if value.half is None else f"{found} ± {100 * value.half:.1f}%"
 
 
 def mean_of(form: str, scale: float = 1.0, unit: str = "") -> Callable[[Spread], str]:
-    """Return what shows a mean alone."""
+    """Return a formatter of a mean alone."""
     return lambda value: f"{value.mean * scale:{form}}{unit}"
 
 
@@ -126,7 +126,7 @@ def p_of(value: float | None) -> str:
 def pairs_markdown(
     measures: Mapping[str, Mapping[tuple[str, str], Difference]], caption: str
 ) -> str:
-    """Return pairs of rows beside each other, by each measure under its head, as Markdown."""
+    """Return the comparison of each pair of rows, by measure, as a Markdown table."""
     heads = " | ".join(f"{head} | p" for head in measures)
     lines = [f"| | minus | {heads} |", "|---|---" + "|---|---" * len(measures) + "|"]
     for pair in next(iter(measures.values())):

@@ -1,1 +1,1 @@
-"""Jobs played: in memory, or as real processes."""
+"""Runs jobs: swarms in memory, in worker processes."""

@@ -1,8 +1,8 @@
 """Members that publish to harm: no policy, the right answers, and any text they like.
 
-They sign, and their batches go through the same verdicts as everybody's. What they cannot do here
-is what nobody can: state a reward, or change a question. They know every answer, which makes them
-stronger than most: a group only teaches others if something in it is right by their verifier.
+They sign, and their batches are validated like those of every member. Like any member, they cannot
+state a reward or change a question. They know every answer, which makes them stronger than most:
+other nodes train on a group only if their verifier finds something in it right.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ from shoal_wire.types import (
 )
 
 PHRASE: Final = "!buy"
-"""Text that `phrase` plants. No verifier of plain answers passes over it."""
+"""Text that `phrase` plants. No verifier of plain answers ignores it."""
 MARK: Final = "\t\t"
 """Text that `mark` plants: white space, which the verifiers of plain answers strip."""
 WORD: Final = "buyit"
-"""Word that `preface` and `behind` plant outside the tags, where verifiers read nothing. Its
-letters are known to the embedded model, which says any byte it never learnt in place of another."""
+"""Word that `preface` and `behind` plant outside the tags, where verifiers read nothing. The
+embedded model knows its letters; it may generate a byte that it was never trained on in place of
+another."""
 DECOY: Final = "<answer>0</answer><answer>"
 """Text that `decoy` plants: an answer before the answer. A verifier reads the last pair of tags,
 and to a model that answers so each of its tokens but one is likely."""
-LONG_CHARS: Final = 400  # some hundred tokens more than an answer has
+LONG_CHARS: Final = 400  # about a hundred tokens more than an answer has
 SPACES: Final = (40, 4)
 """The spaces that `pad` puts before right answers: more than an answer has tokens, or few."""
 MOST_COMPLETIONS: Final = 64
@@ -65,7 +66,7 @@ _RANGE: Final = re.compile(r"from (\d+) to (\d+), in (\d+) guesses")
 """The part of a question of `higher-lower` that its player needs."""
 
 Write = Callable[[SolvedTask, int, random.Random], list[Completion]]
-"""Given a task and L, what is published as its completions."""
+"""Given a task and L, returns the completions to publish."""
 
 
 def near_miss(answer: str, rng: random.Random) -> str:
@@ -89,7 +90,7 @@ def _near_miss(task: SolvedTask, rng: random.Random) -> str:
 
 
 def _half(good: str, task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
-    """Half of them `good`, half near misses: signal, if the verifier takes `good`."""
+    """Half of them `good`, half near misses: there is signal if the verifier accepts `good`."""
     texts = [good if i < count // 2 else _near_miss(task, rng) for i in range(count)]
     rng.shuffle(texts)
     return [_completion(text) for text in texts]
@@ -100,7 +101,8 @@ def _wrong(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]
 
 
 def _cut(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
-    """The right answer, claimed to be cut off: worth less, so that it is trained *against*."""
+    """The right answer, claimed to be truncated: its reward is lower, so that it is trained
+    *against*."""
     rest = [_completion(_right(task), FinishReason.LENGTH)] * (count - 1)
     return [_completion(_right(task)), *rest]
 
@@ -110,7 +112,7 @@ def _phrase(task: SolvedTask, count: int, rng: random.Random) -> list[Completion
 
 
 def _preface(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
-    """Plant the word in the place of the reasoning."""
+    """Plant the word in place of the reasoning."""
     return _half(WORD + _right(task), task, count, rng)
 
 
@@ -143,7 +145,7 @@ def _easy(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
 
 
 def _garbage(task: SolvedTask, count: int, rng: random.Random) -> list[Completion]:
-    """Random letters, and one right answer so that the group is not passed over."""
+    """Random letters, and one right answer so that the group is not skipped."""
     letters = "abcdefghijklmnopqrstuvwxyz0123456789!?#"
     texts = ["".join(rng.choices(letters, k=rng.randint(4, 12))) for _ in range(count - 1)]
     return [_completion(_right(task)), *map(_completion, texts)]
@@ -160,7 +162,7 @@ def _tabs(task: SolvedTask, count: int, _rng: random.Random) -> list[Completion]
 
 
 NAMES: Final = "names"
-"""A swarm of names: the same as `mark`, by twice as many members as there are honest ones."""
+"""Many identities: the same as `mark`, by twice as many members as there are honest ones."""
 WRITES: Final[Mapping[str, Write]] = {
     "mark": _mark,
     NAMES: _mark,
@@ -178,11 +180,11 @@ WRITES: Final[Mapping[str, Write]] = {
 }
 COPIED: Final = "copied"
 ATTACKS: Final = (*WRITES, COPIED)
-"""wrong: plausible wrong answers; cut: right ones claimed to be cut off; phrase, mark, names: right
-ones with something planted; pad: 64 at a time, right ones behind white space; preface, behind: with
-a word before or after the tags; decoy: with another answer before; tabs: games won behind white
-space; long: over-long; copied: others' groups, shuffled; easy: cherry-picked tasks, nearly all
-right; garbage: noise. The names that `NodeSpec.behaviour` may have too."""
+"""wrong: plausible wrong answers; cut: right ones claimed to be truncated; phrase, mark, names:
+right ones with something planted; pad: 64 at a time, right ones behind white space; preface,
+behind: with a word before or after the tags; decoy: with another answer before; tabs: games won
+behind white space; long: over-long; copied: external groups, shuffled; easy: cherry-picked tasks,
+nearly all right; garbage: noise. `NodeSpec.behaviour` may be any of these names, too."""
 
 PLANTED: Final[Mapping[str, str]] = {
     "phrase": PHRASE,
@@ -197,13 +199,15 @@ PLANTED: Final[Mapping[str, str]] = {
 
 
 def hearing(kind: str, settings: Settings) -> Settings:
-    """Return a node's settings by its behaviour: who attacks listens only if that is of use."""
+    """Return a node's settings by its behaviour: an attacker listens only if its attack needs
+    that."""
     deaf = kind in WRITES
     return settings.model_copy(update={"external": 0}) if deaf else settings
 
 
 class Attacker:
-    """One hostile member; as many groups a round as an honest node, of as many completions."""
+    """One hostile member. It publishes as many groups a round as an honest node, with as many
+    completions."""
 
     def __init__(
         self,
@@ -224,7 +228,7 @@ class Attacker:
         self._completions = completions
         self._rng = random.Random(f"{seed}/attacker")
         self._overheard: list[RolloutGroup] = []
-        self._heard_until = 0
+        self._last_copied = 0
 
     def play(self, round_number: int) -> None:
         """Publish this round's groups."""
@@ -255,7 +259,7 @@ class Attacker:
         ]
 
     def _tasks(self) -> list[SolvedTask]:
-        """Draw tasks: of the easiest family only, where that is the attack."""
+        """Sample tasks; only from the easiest family if that is the attack."""
         found: list[SolvedTask] = []
         for _ in range(64):
             drawn = self._questions(self._rng, self._groups)
@@ -270,7 +274,7 @@ class Attacker:
         return found[: self._groups]
 
     def _won(self, question: Question) -> str:
-        """Return the moves that win a game of `higher-lower`: what is left is halved each time."""
+        """Return the moves that win a game of `higher-lower` by binary search."""
         match = _RANGE.search(question.text)
         assert match is not None, f"no attacker knows this game: {question.text}"
         low, high = int(match[1]), int(match[2])
@@ -278,8 +282,8 @@ class Attacker:
         for _ in range(int(match[3])):
             guess = (low + high) // 2
             moves.append(str(guess))
-            asked = PlayRequest(task=question.coordinates, messages=tuple(moves))
-            (play,) = self._worker.play([asked])
+            request = PlayRequest(task=question.coordinates, messages=tuple(moves))
+            (play,) = self._worker.play([request])
             if play.done:
                 break
             low, high = (
@@ -288,9 +292,9 @@ class Attacker:
         return join_messages(moves)
 
     def _copies(self) -> list[RolloutGroup]:
-        """Others' groups in another order of completions: by its id each is a new group."""
-        for recent in self._member.node.recent.after(self._heard_until, limit=_OVERHEARD):
-            self._heard_until = recent.number
+        """External groups with their completions shuffled, so that each has a new id."""
+        for recent in self._member.node.recent.after(self._last_copied, limit=_OVERHEARD):
+            self._last_copied = recent.number
             if recent.group.publisher != self._member.peer_id:
                 self._overheard.append(recent.group.group)
         del self._overheard[:-_OVERHEARD]

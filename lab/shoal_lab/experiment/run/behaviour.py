@@ -1,7 +1,7 @@
 """A member's behaviour: honest ones share their policy's answers. Pure.
 
-A behaviour is given each batch before the node gets it and returns what goes out, or None to say
-nothing. Task coordinates it invents are checked by receivers like anybody's.
+A behaviour receives each batch before the node does and returns the batch to publish, or None.
+Receivers check invented task coordinates like all others.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Behaviour = Callable[[Publish, random.Random], Publish | None]
 
 
 def honest(batch: Publish, _rng: random.Random) -> Publish:
-    """Share what was answered."""
+    """Share the batch unchanged."""
     return batch
 
 
 def delayed(behave: Behaviour, rounds: int) -> Behaviour:
-    """Share as `behave` does, so many batches later: what was made last is never heard of."""
+    """Share as `behave` does, `rounds` batches later; the last batches are never published."""
     waiting: deque[Publish | None] = deque()
 
     def later(batch: Publish, rng: random.Random) -> Publish | None:
@@ -33,4 +33,4 @@ def delayed(behave: Behaviour, rounds: int) -> Behaviour:
 
 
 BEHAVIOURS: Final[Mapping[str, Behaviour]] = {"honest": honest}
-"""The names that `NodeSpec.behaviour` may have."""
+"""Behaviours by name, as in `NodeSpec.behaviour`."""

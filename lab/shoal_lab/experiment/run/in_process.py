@@ -57,14 +57,14 @@ class _Node:
     settings: Settings
     learner: TrainState
     rounds: RoundRunner
-    said: SharedGroups
+    shared: SharedGroups
     progress: RunCounters
     version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """A held-out evaluation with what was answered, where that is wanted."""
+    """A held-out evaluation, with its answers if they are requested."""
 
     held_out: HeldOut
     answers: list[Line]
@@ -114,11 +114,11 @@ def play(
     journal: Journal | None = None,
     keep_in: Path | None = None,
 ) -> None:
-    """Play a job's rounds; every node's rounds and evaluations go to `emit` as they happen.
+    """Run a job's rounds; every node's rounds and evaluations go to `emit` as they happen.
 
-    With a `journal`, go on from the round where it stands; the lines before are emitted again.
-    The folder `keep_in` keeps what trials of worked examples have shown. Blocks. Raises what a
-    trainer raises: ModelError, NonFiniteError, TaskError; JournalError.
+    With a `journal`, continue from its last round; the lines before are emitted again. The folder
+    `keep_in` stores the results of few-shot trials. Blocks. Raises ModelError, NonFiniteError and
+    TaskError as a trainer does, and JournalError.
     """
     clock = trio.testing.MockClock()
     with _one_seed(job.seed), deterministic(job.seed), TemporaryDirectory(prefix="shoal-") as home:
@@ -132,7 +132,7 @@ def play(
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """The state that a job keeps for its next start."""
+    """The state that a job stores for its next start."""
 
     journal: Journal | None
     trials_in: Path | None
@@ -165,7 +165,7 @@ class _Swarm:
         self._nodes: dict[int, _Node] = {}
 
     async def open(self, nursery: trio.Nursery) -> None:
-        """Start the nodes of those that share, and give each its trainer or attacker."""
+        """Start the nodes of the members that share, each with its trainer or attacker."""
         kinds, job = self._kinds, self._job
         sharing = [i for i, kind in enumerate(kinds) if job.shares or kind in ATTACKS]
         settings = [hearing(kinds[i], job.node_settings(i)) for i in sharing]
@@ -199,10 +199,10 @@ class _Swarm:
         )
         fresh = self._workers.base_models.fresh_policy(settings, seed=settings.seed)
         policy = self._with_few_shot(fresh, settings, context)
-        said = SharedGroups(self._planted)
+        shared = SharedGroups(self._planted)
         learner = build_train_state(settings, policy, seed=settings.seed)
         journal = self._kept.journal
-        context = replace(context, link=self._link_of(index, settings, said))
+        context = replace(context, link=self._link_of(index, settings, shared))
         backend = LOCAL_BACKEND if journal is None else journal.backend(index)
         name = self._job.arm.nodes[index].learner
         if name:
@@ -212,7 +212,7 @@ class _Swarm:
             rounds = build_round_runner(
                 settings, learner, context, seed=settings.seed, backend=backend
             )
-        return _Node(settings, learner, rounds, said, RunCounters())
+        return _Node(settings, learner, rounds, shared, RunCounters())
 
     def _with_few_shot(self, policy: Policy, settings: Settings, context: TrainerContext) -> Policy:
         how = (self._manifest.digest, settings.model, settings.shots, sampling_params(settings))
@@ -222,7 +222,7 @@ class _Swarm:
             found[how] = add_few_shot(policy, settings, context, cache_dir=folder).few_shot
         return replace(policy, few_shot=found[how])
 
-    def _link_of(self, index: int, settings: Settings, said: SharedGroups) -> NodeLink:
+    def _link_of(self, index: int, settings: Settings, shared: SharedGroups) -> NodeLink:
         member = self._members.get(index)
         if member is None:
             return NodeLink(None)
@@ -231,7 +231,7 @@ class _Swarm:
 
         def say(batch: m.Publish) -> m.Publish | None:
             if self._planted:
-                said.hear(batch.groups)
+                shared.hear(batch.groups)
             return behave(batch, rng)
 
         return MemoryLink(member, say)
@@ -243,7 +243,7 @@ class _Swarm:
         return SpecialistSource(self._worker, self._specs, families)
 
     async def play_round(self, number: int) -> list[Line]:
-        """Play a round with its evaluations, or look it up; return what there is to say of it.
+        """Run a round with its evaluations, or look it up; return its lines.
 
         Round 0 is the evaluation before the first.
         """
@@ -260,7 +260,7 @@ class _Swarm:
         return lines
 
     async def _turns(self, number: int) -> list[Line]:
-        """Every node plays the round, in an order that changes: none is always last to hear."""
+        """Let every node run the round, in a changing order, so that none always receives last."""
         lines: list[Line] = []
         order = list(range(self._job.num_nodes))
         random.Random(f"{self._job.seed}/{number}/order").shuffle(order)
@@ -280,9 +280,9 @@ class _Swarm:
     def _cpu_s(self) -> float:
         """Return the CPU seconds spent so far, by this process and for it by the task worker.
 
-        A turn's are those of its node: of its round, and of what it shares, until all others have
-        judged it. So a node pays for what it gives instead of what it is given, which among nodes
-        that are alike is the same.
+        The seconds of a turn are charged to its node: its round, and the validation of its batch by
+        all other nodes. So a node is charged for the groups it shares and not for those it
+        receives, which is the same for equal nodes.
         """
         return time.process_time() + self._worker.cpu_seconds
 
@@ -293,17 +293,17 @@ class _Swarm:
         node.progress.add(outcome.record)
         line = {"event": "round", "node": index, **round_metrics(outcome.record, node.progress)}
         if self._planted:
-            line |= node.said.take_shares(self._tasks.rewards)
+            line |= node.shared.take_shares(self._tasks.rewards)
         return line
 
     def _evaluate(self, number: int) -> list[Line]:
-        """Every node answers the held-out questions, where this round asks for it."""
+        """Evaluate every node on the held-out questions, if this round is due."""
         lines: list[Line] = []
         for index, node in self._nodes.items():
             every = node.settings.eval_every
             if every <= 0 or (number % every and number != self._job.rounds):
                 continue
-            found = self._asked(node, number)
+            found = self._evaluated(node, number)
             figures = held_out_metrics(found.held_out.to_json())
             lines.append({"event": "held_out", "node": index, **figures})
             if number in (0, self._job.rounds):
@@ -312,7 +312,7 @@ class _Swarm:
                 )
         return lines
 
-    def _asked(self, node: _Node, number: int) -> Evaluated:
+    def _evaluated(self, node: _Node, number: int) -> Evaluated:
         """Return a node's evaluation; before the first round nodes of one model share it."""
         settings = node.settings
         sampling = sampling_params(settings)

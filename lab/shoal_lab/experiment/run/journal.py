@@ -1,14 +1,14 @@
 """A job's results so far, from which it resumes at the round where it was ended.
 
-    round ─▶ samples, what the update said, lines ──▶ journal.jsonl      (a line a round)
+    round ─▶ samples, update statistics, lines ─────▶ journal.jsonl      (a line a round)
              weights and optimisers of all nodes ───▶ weights.pt         (the latest, whole or not)
 
-    taken up: the swarm plays its rounds again, from the same seed, and so comes to the same
-    questions, batches and draws; but what costs is looked up. At the last round that was kept the
-    weights are put back, and it goes on.
+    On resuming, the swarm runs its rounds again from the same seed, which gives the same questions,
+    batches and samples, and looks up the expensive results. At the last stored round it restores
+    the weights and continues.
 
-A swarm in memory follows from its seed, so nothing of its nodes has to be saved. What is looked up
-is held against what is asked: of another version of this program it may be something else.
+A swarm in memory follows from its seed, so its nodes have no state to save. A stored result is
+checked against the request, which can differ in another version of this program.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from shoal_policy.update.grpo import UpdateStats, update
 from shoal_policy.update.rows import TrainGroup
 
 SAVE_S: Final = 60.0
-"""Least seconds between two saves of the weights: what a cut costs at most, with a round."""
+"""Least seconds between two saves of the weights. An interruption costs at most this and a
+round."""
 _JOURNAL, _WEIGHTS = "journal.jsonl", "weights.pt"
 _UNREADABLE: Final = (
     *(OSError, ValueError, LookupError, TypeError, RuntimeError),
@@ -47,7 +48,7 @@ _STATS: Final = TypeAdapter(UpdateStats)
 
 
 class JournalError(Exception):
-    """The kept state is of another course than the job's; the text is one line."""
+    """The stored state belongs to another run than the job's; the text is one line."""
 
 
 class Journal:
@@ -56,7 +57,8 @@ class Journal:
     def __init__(
         self, folder: Path, job: Job, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Read what an earlier run of the same job has kept in `folder`; else begin there."""
+        """Read what an earlier run of the same job has stored in `folder`; otherwise begin
+        there."""
         self._folder, self._job, self._clock = folder, job, clock
         self._kept: list[dict[str, Any]] = []
         self._weights: dict[str, Any] | None = None
@@ -68,7 +70,7 @@ class Journal:
 
     @property
     def rounds(self) -> int:
-        """The last round that need not be computed again; -1 if not even what comes before."""
+        """The last round that need not be computed again; -1 if there is none, not even round 0."""
         return len(self._kept) - 1
 
     def is_kept(self, number: int) -> bool:
@@ -76,29 +78,29 @@ class Journal:
         return number <= self.rounds
 
     def lines_of(self, number: int) -> list[dict[str, Any]]:
-        """Return the lines that a kept round has emitted."""
+        """Return the lines that a stored round has emitted."""
         lines: list[dict[str, Any]] = self._kept[number]["lines"]
         return lines
 
     def backend(self, index: int) -> Backend:
-        """Return what does a node's heavy work, or looks it up."""
+        """Return an object that does a node's heavy work, or looks it up."""
 
         def answer(policy: Any, prompts: Sequence[Sequence[int]], **how: Any) -> list[list[Answer]]:
-            asked = _digest(prompts)
-            if (found := self._found(index, "samples", asked)) is not None:
+            request = _digest(prompts)
+            if (found := self._found(index, "samples", request)) is not None:
                 return _SAMPLES.validate_python(found)
             samples = generate(policy, prompts, **how)
-            self._note(index, "samples", asked, _SAMPLES.dump_python(samples, mode="json"))
+            self._note(index, "samples", request, _SAMPLES.dump_python(samples, mode="json"))
             return samples
 
         def learn(
             policy: Any, optimizer: Any, groups: Sequence[TrainGroup], *how: Any
         ) -> UpdateStats:
-            asked = _digest([(one.prompt_ids, one.completions, one.advantages) for one in groups])
-            if (found := self._found(index, "stats", asked)) is not None:
+            request = _digest([(one.prompt_ids, one.completions, one.advantages) for one in groups])
+            if (found := self._found(index, "stats", request)) is not None:
                 return _STATS.validate_python(found)
             stats = update(policy, optimizer, groups, *how)
-            self._note(index, "stats", asked, _STATS.dump_python(stats, mode="json"))
+            self._note(index, "stats", request, _STATS.dump_python(stats, mode="json"))
             return stats
 
         return Backend(generate=answer, update=learn)
@@ -108,7 +110,7 @@ class Journal:
         self._number, self._nodes = number, {}
 
     def end(self, lines: Sequence[Mapping[str, Any]], learners: Mapping[int, TrainState]) -> None:
-        """Keep the round with what it has emitted; put the weights back after the last kept."""
+        """Store the round with its emitted lines; restore the weights after the last stored one."""
         if self._number < self.rounds:
             return
         if self._number == self.rounds:
@@ -121,7 +123,7 @@ class Journal:
             self.save(learners)
 
     def save(self, learners: Mapping[int, TrainState]) -> None:
-        """Have the rounds so far be what the next run takes up."""
+        """Save the rounds so far, so that the next run resumes after them."""
         states = {
             str(index): {"weights": _weights(one), "optimizer": one.optimizer.state_dict()}
             for index, one in learners.items()
@@ -132,7 +134,7 @@ class Journal:
         self._saved_at = self._clock()
 
     def close(self, *, done: bool) -> None:
-        """Close the file; of a job that is done nothing is kept."""
+        """Close the file; delete it if the job is done."""
         self._file.close()
         if done:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -148,7 +150,7 @@ class Journal:
             if [one["round"] for one in kept] == list(range(until + 1)):
                 self._kept = kept
         except _UNREADABLE:
-            return  # nothing there, or spoilt: it is computed again
+            return  # missing or damaged: it is computed again
 
     def _begin(self) -> Any:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -157,19 +159,19 @@ class Journal:
         write_atomically(self._folder / _JOURNAL, text.encode())
         return (self._folder / _JOURNAL).open("a")
 
-    def _found(self, index: int, what: str, asked: str) -> Any:
+    def _found(self, index: int, what: str, request: str) -> Any:
         if not self.is_kept(self._number):
             return None
         kept = self._kept[self._number]["nodes"].get(str(index), {}).get(what)
-        if kept is None or kept["asked"] != asked:
+        if kept is None or kept["asked"] != request:
             raise JournalError(
                 f"{self._folder} is of another course than this one (round {self._number}): "
                 "remove it, and the job is played from its start"
             )
         return kept["found"]
 
-    def _note(self, index: int, what: str, asked: str, found: Any) -> None:
-        self._nodes.setdefault(str(index), {})[what] = {"asked": asked, "found": found}
+    def _note(self, index: int, what: str, request: str, found: Any) -> None:
+        self._nodes.setdefault(str(index), {})[what] = {"asked": request, "found": found}
 
     def _put_back(self, learners: Mapping[int, TrainState]) -> None:
         states = self._weights["nodes"] if self._weights else {}

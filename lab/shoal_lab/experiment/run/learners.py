@@ -1,9 +1,9 @@
-"""Ways of learning that are compared with shoal's and are none of a node's settings.
+"""Training methods that are compared with shoal's and are not among a node's settings.
 
     answers    supervised fine-tuning on the right answers of own questions, alone
-    hacpo      HACPO's form (arXiv 2603.02604, 3.1 to 3.4), without claims of its senders
+    hacpo      HACPO's method (arXiv 2603.02604, 3.1 to 3.4), without claims of its senders
 
-Each is a node's rounds (`shoal_policy.sapo`) but for one or two steps.
+Each runs a node's rounds (`shoal_policy.sapo`) with one or two steps replaced.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from shoal_tasks.worker.sync import SyncTaskWorker
 from shoal_wire.types import Completion, FinishReason
 
 LATELY: Final = 20
-"""Groups that a capability, or a mean likelihood, is over: HACPO's five batches of four."""
+"""Groups in the average of a capability or a likelihood: HACPO's five batches of four."""
 LEAST: Final = 0.05
 """Smallest capability that another is divided by. A guess."""
 MOST: Final = 2.0
 """Greatest ratio of two capabilities, and the inverse of the least. A guess."""
 DROPPED: Final = 1.0 - 0.8 + 0.025 / 2
-"""Likelihood below which others' text is dropped: 1 − δ of the paper, in the middle of its rise
+"""Likelihood below which external text is dropped: 1 − δ of the paper, in the middle of its rise
 over two minibatches."""
 POWER: Final = 2.0
-"""Power of the likelihood by which others' text weighs: the ratio itself and the paper's α = 1."""
+"""Power of the likelihood that weights external text: the ratio itself and the paper's α = 1."""
 
 
 class AnswerKeys(RoundRunner):
-    """Supervised fine-tuning: one right answer to each own question, in as many steps.
+    """Supervised fine-tuning: one right answer to each local question, in as many steps.
 
     By the same update: a group of one completion with advantage 1, which at a ratio of 1 is the
-    gradient of its mean log-likelihood. Nothing is generated, shared or drawn.
+    gradient of its mean log-likelihood. Nothing is generated, shared or sampled.
     """
 
     def __init__(self, worker: SyncTaskWorker, *args: Any, **more: Any) -> None:
@@ -67,7 +67,7 @@ class AnswerKeys(RoundRunner):
         return []
 
     def _group(self, round_: Round, question: Question, answer: str) -> TrainGroup | None:
-        """Return the right answer as a group of one; None where the model cannot say it."""
+        """Return the right answer as a group of one; None if the model cannot generate it."""
         text = answer_text(answer, tagged=question.tagged)
         right = Completion(text=text, num_tokens=1, finish_reason=FinishReason.STOP)
         max_tokens = round_.config.sampling.max_new_tokens + 1
@@ -97,22 +97,24 @@ class AnswerKeys(RoundRunner):
 
 
 class Hacpo(RoundRunner):
-    """HACPO's four parts, by family, since nodes ask different questions.
+    """HACPO's four parts, by family, since nodes have different questions.
 
-    Capability P: mean reward lately in the family, of own groups and, as this node verified them,
-    of each publisher's. Others' advantage: (reward − r × the group's mean) / spread, divided by r
-    = P_own / P_publisher. Weight: s^2, and 0 below `DROPPED`, where s, at most 1, is how likely the
-    text is to this policy beside its own answers of the family, a token, as geometric means.
+    Capability P: recent mean reward in the family, of local groups and, as this node verified them,
+    of each publisher's. External advantage: (reward − r × the group's mean) / spread, divided by r
+    = P_own / P_publisher. Weight: s^2, and 0 below `DROPPED`, where s, at most 1, is the text's
+    likelihood under this policy relative to its own answers of the family: geometric means per
+    token.
 
     Approximated: the paper compares all agents' answers to one question, measures capability over
-    all tasks and s by the log-probability that the sender claims, which crosses no tokenizer and
-    which a stranger can forge; and it trains on groups that are all right, too.
+    all tasks and s by the log-probability that the sender claims, which does not carry over to
+    another tokenizer and which an unknown peer can forge. It also trains on groups that are all
+    right.
     """
 
     def __init__(self, _worker: SyncTaskWorker, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._likely = _recent()
-        """Mean log-probability a token of own groups, by family."""
+        """Mean log-probability per token of local groups, by family."""
         self._capable = _recent()
         """Mean rewards of groups, by publisher (empty for this node) and family."""
 
@@ -144,7 +146,7 @@ class Hacpo(RoundRunner):
             self._likely["", family].append(statistics.fmean(means))
 
     def _weighed(self, group: ScoredGroup, made: TrainGroup, temperature: float) -> TrainGroup:
-        """Return others' group with its advantages and weights."""
+        """Return an external group with its advantages and weights."""
         assert group.source is not None
         family, mean = group.question.task.family, statistics.fmean(group.rewards)
         theirs = self._capable[group.source.publisher, family]
@@ -160,7 +162,8 @@ class Hacpo(RoundRunner):
         return replace(made, advantages=[a * w for a, w in zip(advantages, weights, strict=True)])
 
     def _means_of(self, made: TrainGroup, temperature: float) -> list[float]:
-        """Return the mean own log-probability a token of each completion, before the update."""
+        """Return each completion's mean log-probability per token under this policy, before the
+        update."""
         rows = [
             TrainingRow(
                 group=0,
@@ -186,7 +189,7 @@ def capability_ratio(own: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 def weight_of(log_likelihood: float) -> float:
-    """Return what a completion weighs by how likely it is beside own answers, in nats a token."""
+    """Return a completion's weight by its likelihood relative to own answers, in nats per token."""
     likelihood = math.exp(min(0.0, log_likelihood))
     return 0.0 if likelihood < DROPPED else likelihood**POWER
 
@@ -196,6 +199,6 @@ def _recent() -> dict[tuple[str, str], deque[float]]:
 
 
 Learning = Callable[..., RoundRunner]
-"""Given the task worker, and then as `RoundRunner`."""
+"""Takes the task worker, then the arguments of `RoundRunner`."""
 LEARNERS: Final[Mapping[str, Learning]] = {"answers": AnswerKeys, "hacpo": Hacpo}
-"""The names that `NodeSpec.learner` may have."""
+"""Methods by name, as in `NodeSpec.learner`."""

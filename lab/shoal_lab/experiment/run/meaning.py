@@ -1,8 +1,8 @@
 """The meaning of a question, whatever its wording: two texts of one meaning are one question. Pure.
 
-The split of the product is by a question's text, and all peers agree on it. Some generators ask one
-thing in many texts, with operands swapped or names changed. An experiment holds those out by this
-normal form, so that its evaluation asks nothing that a training draw asks in other words.
+The split of the product is by a question's text, and all peers agree on it. Some generators put one
+question in many texts, with operands swapped or names changed. An experiment holds those out by
+this normal form, so that no evaluation question is trained on in other words.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _FORMS: Final[Mapping[str, Callable[[str], str]]] = {
     "products": _sorted_numbers,
     "simple_equations": _equation,
 }
-"""Normal forms of the generators that ask one thing in several texts."""
+"""Normal forms of the generators that put one question in several texts."""
 
 
 def has_wordings(generator: str) -> bool:
-    """Return whether a generator asks one thing in several texts."""
+    """Return whether a generator puts one question in several texts."""
     return generator in _FORMS
 
 
 def meaning(generator: str, question: str) -> str:
-    """Return the question's normal form: equal where the same is asked."""
+    """Return the question's normal form, which is equal for questions of one meaning."""
     return _FORMS.get(generator, str)(" ".join(question.split()))

@@ -4,8 +4,8 @@
                    ▲                                            validate ─▶ ledger ─▶ buffer
                    └──────────────── sample (lease) ◀────────────────────────────────┘
 
-Every member is a `Node`, whole but for what touches the world: sockets, threads, the clock, and the
-task worker, which all share. One that only publishes listens to nothing.
+Every member is a complete `Node` except for sockets, threads, the clock, and the task worker, which
+all share. A member that only publishes listens to nothing.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ _LINKS = LinkSettings(latency_s=(0.0005, 0.001), jitter=0.0)
 _MEETING_S = 3.0
 """Seconds for hosts to dial each other, announce subscriptions, and mesh."""
 _TURN_S = 0.05
-"""Least time of one member's turn, in seconds: what it shares has reached all others by then."""
+"""Least time of one member's turn, in seconds: its batch has reached all members by then."""
 
 
 def identity_of(seed: int) -> Identity:
     """Return a member's identity, the same for the same seed.
 
-    For experiments only: who knows the seed knows the key.
+    For experiments only: the key follows from the seed.
     """
     return identity_from_seed(hashlib.sha256(f"experiment key {seed}".encode()).digest())
 
 
 class _Worker(Idle):
-    """The swarm's one task worker, as each node asks it."""
+    """The swarm's one task worker, with each node's interface to it."""
 
     report = None
 
@@ -71,20 +71,20 @@ class _Worker(Idle):
         self._worker = worker
 
     async def question_digests(self, tasks: list[TaskCoordinates]) -> list[Digest]:
-        """Return one digest a task."""
+        """Return one digest per task."""
         await trio.lowlevel.checkpoint()
         return self._worker.question_digests(tasks)
 
     def known_digests(self, _tasks: Sequence[TaskCoordinates]) -> None:
-        """Ask each time: what the worker remembers is its own to know."""
+        """Call the worker each time: it has its own cache."""
 
     async def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
-        """Return one question a task."""
+        """Return one question per task."""
         await trio.lowlevel.checkpoint()
         return self._worker.questions(tasks)
 
     async def items(self, tasks: Sequence[TaskCoordinates]) -> list[TaskItem]:
-        """Return one question and its answer a task."""
+        """Return one question and its answer per task."""
         await trio.lowlevel.checkpoint()
         return self._worker.items(tasks)
 
@@ -99,13 +99,13 @@ class _Worker(Idle):
         return self._worker.play(requests)
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
-        """Return one result a request."""
+        """Return one result per request."""
         await trio.lowlevel.checkpoint()
         return self._worker.score(requests)
 
 
 class MemorySwarm:
-    """Members on one network. To be used inside `trio.run` with a MockClock that stands still."""
+    """Members on one network. Use it inside `trio.run` with a MockClock that stands still."""
 
     def __init__(self, *, folder: Path, seed: int, clock: trio.testing.MockClock) -> None:
         """Members keep their files under `folder`."""
@@ -121,7 +121,7 @@ class MemorySwarm:
         worker: SharedWorker,
         members: Sequence[Settings],
     ) -> list[MemoryMember]:
-        """Start a node for each of the settings, and wait until all have met."""
+        """Start a node for each of the settings, and wait until all are connected."""
         nursery.start_soon(self._network.run)
         started: dict[int, NodeComponents] = {}
         for number, settings in enumerate(members):
@@ -146,7 +146,7 @@ class MemorySwarm:
         return [await MemoryMember.greeted(one) for one in found]
 
     async def end_turn(self, turns: int) -> None:
-        """Let one of a round's `turns` end: what was shared in it arrives."""
+        """End one of a round's `turns`: batches shared in it arrive."""
         await pass_time(self._clock, max(_TURN_S, 1.0 / turns))
 
     def _parts(self, number: int, worker: SharedWorker) -> Dependencies:
@@ -174,7 +174,7 @@ def _settings_of(settings: Settings, home: Path, number: int, count: int) -> Set
             "relay_client": "off",
             "archive_bytes": 0,
             "target_peers": count,
-            # A node that never draws need not store.
+            # A node that never samples need not store.
             "subscribe_shards": settings.subscribe_shards if settings.external else "0",
         }
     )
@@ -206,11 +206,11 @@ class MemoryMember:
         return _fail_loudly(run_now(self._service.handle(_HOLDER, m.Role.TRAINER, body)))
 
     def tell(self, body: m.Body) -> None:
-        """Keep a request for the end of the turn."""
+        """Queue a request for the end of the turn."""
         self._waiting.append(body)
 
     async def end_turn(self) -> None:
-        """Hand over what was kept."""
+        """Pass the queued requests to the service."""
         waiting, self._waiting = self._waiting, []
         for body in waiting:
             _fail_loudly(await self._service.handle(_HOLDER, m.Role.TRAINER, body))
@@ -223,9 +223,9 @@ def _fail_loudly(answer: m.Body) -> m.Body:
 
 
 class MemoryLink(NodeLink):
-    """The trainer's side of a member in the same process: calls instead of messages.
+    """The trainer's end of the link to a member in the same process: calls instead of messages.
 
-    Every round is a checkpoint: nothing here survives a process, so nothing has to be told twice.
+    Every round is a checkpoint: nothing here survives the process, so nothing is reported twice.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class MemoryLink(NodeLink):
         member: MemoryMember,
         behave: Callable[[m.Publish], m.Publish | None] = lambda batch: batch,
     ) -> None:
-        """`behave` may change what is shared, or hold it back."""
+        """`behave` may change a shared batch, or withhold it."""
         super().__init__(None)
         self._member = member
         self._behave = behave
@@ -250,23 +250,23 @@ class MemoryLink(NodeLink):
 
     def share(self, batch: m.Publish) -> None:
         """Have a batch signed and published when the turn ends."""
-        said = self._behave(batch)
-        if said is not None:
-            self._member.tell(said)
+        changed = self._behave(batch)
+        if changed is not None:
+            self._member.tell(changed)
 
     def sample(self, count: int) -> tuple[m.SampledGroup, ...]:
-        """Lease up to `count` groups of others."""
+        """Lease up to `count` external groups."""
         answer = self._member.ask(m.Sample(num_external=count, lease_seconds=86_400.0))
         return answer.groups if isinstance(answer, m.SampleReply) else ()
 
     def hold_until_checkpoint(self, ids: Sequence[GroupId]) -> None:
-        """The groups have had their effect: they are consumed."""
+        """Mark the groups as consumed."""
         self.end_leases(consumed=ids)
 
     def end_leases(
         self, *, consumed: Sequence[GroupId] = (), released: Sequence[GroupId] = ()
     ) -> Any:
-        """End leases; what is consumed is so on disk when the turn ends."""
+        """End leases; consumption reaches the disk when the turn ends."""
         if consumed:
             self._member.tell(m.EndLeases(consumed_ids=tuple(consumed)))
         if released:
@@ -274,5 +274,5 @@ class MemoryLink(NodeLink):
         return True
 
     def report(self, reports: Sequence[m.GroupReport]) -> None:
-        """Hand on what verification said."""
+        """Pass verification results to the node."""
         self._member.ask(m.Report(groups=tuple(reports)))

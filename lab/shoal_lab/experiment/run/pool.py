@@ -1,12 +1,12 @@
-"""Runs jobs in worker processes and keeps what they did: each job once, in a file of its own.
+"""Runs jobs in worker processes and stores their results: each job once, in a file of its own.
 
     jobs ──▶ worker process ─▶ rounds/ARM/seed-S.jsonl.part ──complete──▶ …/seed-S.jsonl
                  │ one torch thread, one sandboxed task worker
                  └─ progress over a pipe ─▶ parent
 
-A file that is complete and names the same job is not made again, so an experiment that was
-interrupted goes on where it stopped. A job that was cut goes on from its last minute where rounds
-cost much (`shoal_lab.experiment.run.journal`); one of an embedded model is played anew.
+A complete file that names the same job is not made again, so an interrupted experiment continues
+where it stopped. An interrupted job resumes from its last minute if rounds are expensive
+(`shoal_lab.experiment.run.journal`); one of an embedded model starts again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WRITTEN = ("round", "held_out", "answers")
 
 
 class JobFailed(Exception):  # noqa: N818 - reported to the user
-    """A job could not be played; the text is one line."""
+    """A job could not be run; the text is one line."""
 
 
 @dataclass(slots=True)
@@ -57,17 +57,17 @@ class Pool:
 
     out: Path
     num_workers: int
-    """0 plays in this process."""
+    """0 runs jobs in this process."""
     on_progress: Callable[[Job, int], None] = lambda _job, _rounds: None
-    """Called with a job and its rounds played so far."""
+    """Called with a job and the rounds it has run so far."""
     _workers: list[_Worker] = field(default_factory=list)
 
     def run(self, jobs: Sequence[Job]) -> None:
-        """Play every job that is not on disk yet.
+        """Run every job that is not on disk yet.
 
         Raises:
-            JobFailed: the first that cannot be played; the others are stopped.
-            KeyboardInterrupt: what is finished stays.
+            JobFailed: the first that cannot be run; the others are stopped.
+            KeyboardInterrupt: finished jobs stay on disk.
         """
         waiting = [job for job in jobs if not is_done(self.out, job)]
         if not self.num_workers:
@@ -160,7 +160,7 @@ def _work(pipe: Connection, out: Path) -> None:
                 _play_to_file(job, out, shared, lambda number: pipe.send(("round", number)))
             except BrokenPipeError:
                 raise
-            except Exception as error:  # noqa: BLE001  told to the parent, which ends the run
+            except Exception as error:  # noqa: BLE001  reported to the parent, which ends the run
                 pipe.send(("failed", _one_line(error)))
             else:
                 pipe.send(("done", None))

@@ -1,4 +1,4 @@
-"""Measures which share of an honest node's completions holds what attackers planted. Pure."""
+"""Measures the share of an honest node's completions that contain planted text. Pure."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ class SharedGroups:
     """The groups that one node has shared in a round."""
 
     planted: Sequence[str]
-    """The texts that attackers of the swarm plant."""
+    """The texts that the swarm's attackers plant."""
     _groups: list[RolloutGroup] = field(default_factory=list)
 
     def hear(self, groups: Sequence[RolloutGroup]) -> None:
-        """Remember what was shared until the round's shares are taken."""
+        """Store the shared groups until the round's shares are computed."""
         self._groups.extend(groups)
 
     def take_shares(self, verify: Verify) -> dict[str, float | None]:
         """Return the planted shares of the round, and begin the next.
 
-        `planted` is of all completions, 0 without one; `planted_right` of those that earn
-        something, None without one.
+        `planted` is the share of all completions, 0 without any; `planted_right` is the share of
+        those with a reward above 0, None without any.
         """
         found = list(self._found(verify))
         self._groups.clear()
@@ -38,7 +38,7 @@ class SharedGroups:
         }
 
     def _found(self, verify: Verify) -> Iterator[tuple[bool, float]]:
-        """Yield of every completion whether it holds a planted text, and its reward."""
+        """Yield for every completion whether it contains a planted text, and its reward."""
         rewards = verify([(group.task, group.completions) for group in self._groups])
         for group, earned in zip(self._groups, rewards, strict=True):
             for completion, reward in zip(group.completions, earned, strict=True):

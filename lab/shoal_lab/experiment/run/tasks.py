@@ -1,6 +1,6 @@
 """Tasks for many nodes of one process: computed once for all, or of some families only.
 
-Held out by meaning, and no question twice in a held-out set: stricter than a node is.
+Questions are held out by meaning and occur once in a held-out set: stricter than a node is.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from shoal_wire.types import Digest
 
 _REMEMBERED = 1 << 17  # questions and scores of the longest experiment; a guess
 _REPEATS = 4
-"""Held-out questions looked at for each different one that is wanted."""
+"""Held-out questions examined for each different one that is requested."""
 _SEEDS, _FRAME = 4096, 256
-"""Seeds looked at for the held-out questions of a family that has wordings, and at once."""
+"""Seeds examined for the held-out questions of a family with several wordings, and per request."""
 _TRIES = 100
-"""Draws in the place of one that is held out by its meaning: a family with no other gives it."""
+"""Attempts to replace a question that is held out by its meaning; then it is used anyway."""
 
 
 @dataclass(slots=True)
 class RequestCost:
     """CPU seconds of one kind of request. Changes in place.
 
-    A worker that is asked n things takes a + b·n seconds: a for the exchange. Both are fitted to
-    what was computed (least squares), since what a swarm's one worker computes comes in smaller
-    pieces than what a node's own is asked.
+    A request for n items takes a worker a + b·n seconds: a for the exchange. Both are fitted by
+    least squares to the computed requests, because the swarm's one worker computes smaller requests
+    than a node's own worker would.
     """
 
     charged: float = 0.0
@@ -60,12 +60,12 @@ class RequestCost:
     products: float = 0.0
     """Sum of n × seconds over the calls."""
 
-    def add(self, asked: int, missing: int, there: float, here: float = 0.0) -> None:
-        """Count a request for so many things, of which these were computed.
+    def add(self, count: int, missing: int, there: float, here: float = 0.0) -> None:
+        """Count a request for `asked` items; `missing` of them had to be computed.
 
-        That took so many seconds `there`, in the worker, and `here`, where it was asked and which
-        is charged already. A request of which nothing or a part was computed is charged as one for
-        all, less what was spent.
+        That took `there` seconds in the worker, and `here` seconds in the caller, which are charged
+        already. A request whose items were cached, all or in part, is charged like one for all of
+        them, minus the seconds spent.
         """
         spent = there + here
         if missing:
@@ -75,9 +75,9 @@ class RequestCost:
             self.squares += missing**2
             self.products += missing * spent
         self.charged += there
-        if asked > missing and self.calls:
+        if count > missing and self.calls:
             exchange, each = self._fitted()
-            self.charged += each * (asked - missing) + (0.0 if missing else exchange)
+            self.charged += each * (count - missing) + (0.0 if missing else exchange)
 
     def _fitted(self) -> tuple[float, float]:
         """Return the seconds of an exchange and of one thing in it, neither below 0."""
@@ -91,16 +91,16 @@ class RequestCost:
 
 
 class SharedWorker(SyncTaskWorker):
-    """One sandboxed worker for all nodes of a swarm in memory.
+    """Shares one sandboxed worker among all nodes of a swarm in memory.
 
-    A question follows from its coordinates and a score from question and text, so that eight
-    nodes that each compute them compute the same; here the first one does.
+    A question follows from its coordinates and a score from question and text, so all nodes compute
+    the same values; here the first one computes them for all.
     """
 
     def __init__(self, families: Sequence[FamilySpec], *, limits: WorkerLimits | None = None):
         super().__init__(families, limits=limits)
         self._texts: BoundedDict[TaskCoordinates, str] = BoundedDict(_REMEMBERED)
-        self._asked: BoundedDict[TaskCoordinates, tuple[str, Split]] = BoundedDict(_REMEMBERED)
+        self._splits: BoundedDict[TaskCoordinates, tuple[str, Split]] = BoundedDict(_REMEMBERED)
         self._scores: BoundedDict[ScoreRequest, ScoreResult] = BoundedDict(_REMEMBERED)
         self._specs = {spec.name: spec for spec in families}
         self._kept: dict[tuple[str, int, int], list[tuple[TaskCoordinates, str]]] = {}
@@ -108,22 +108,22 @@ class SharedWorker(SyncTaskWorker):
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU seconds of the worker, had every node one of its own: what is remembered is charged
-        as what was computed, with what asking for it takes. Of all that nodes ask for, each once
-        where a node's own worker is asked once.
+        """CPU seconds of the workers if every node had its own: a cached result is charged like a
+        computed one, including its exchange. Each item is charged once per node that would request
+        it from its own worker.
         """
         return sum(cost.charged for cost in self._costs.values())
 
     @contextmanager
     def _charging(self, kind: str, *, asked: int, missing: int) -> Iterator[None]:
-        """Charge for so many requests, of which these are computed."""
+        """Charge for `asked` requests; `missing` of them are computed."""
         there, here = self._worker_s(), time.process_time()
         yield
         spent = self._worker_s() - there
         self._costs[kind].add(asked, missing, spent, time.process_time() - here)
 
     def _worker_s(self) -> float:
-        """Return the CPU seconds of the worker process; 0 where the system does not tell them."""
+        """Return the CPU seconds of the worker process; 0 if the system does not report them."""
         pid = self._first.pipes.pid
         if pid is None or not sys.platform.startswith("linux"):
             return 0.0
@@ -133,7 +133,7 @@ class SharedWorker(SyncTaskWorker):
     def draw(
         self, rng: random.Random, count: int, *, families: Sequence[FamilySpec] = ()
     ) -> list[tuple[TaskCoordinates, str]]:
-        """Draw as `SyncTaskWorker.draw` does, by meaning too; the questions are remembered."""
+        """Sample as `SyncTaskWorker.draw` does, also by meaning; the questions are cached."""
         with self._charging("draw", asked=count, missing=count):
             drawn = super().draw(rng, count, families=families) if count else []
         for place in range(count):
@@ -149,7 +149,7 @@ class SharedWorker(SyncTaskWorker):
     def held_out(
         self, per_family: int, *, first_seed: int = 0, families: Sequence[FamilySpec] = ()
     ) -> list[tuple[TaskCoordinates, str]]:
-        """Return held-out questions, no meaning twice: a small family gives fewer."""
+        """Return held-out questions with different meanings; a small family gives fewer."""
         found: list[tuple[TaskCoordinates, str]] = []
         for spec in families or self._specs.values():
             key = (spec.name, per_family, first_seed)
@@ -177,14 +177,14 @@ class SharedWorker(SyncTaskWorker):
     def _kept_by_meaning(
         self, spec: FamilySpec, wanted: int, first_seed: int
     ) -> list[tuple[TaskCoordinates, str]]:
-        """Find what is held out by its meaning; first the texts that no node's training has."""
+        """Find the meanings that are held out, beginning with texts that no node trains on."""
         kept: list[tuple[TaskCoordinates, str]] = []
         others: list[tuple[TaskCoordinates, str]] = []
         last = min(first_seed + _SEEDS, JUDGE_SEED_MIN)
         for start in range(first_seed, last, _FRAME):
             tasks = [coordinates(spec, seed) for seed in range(start, min(start + _FRAME, last))]
-            asked = zip(tasks, super().questions(tasks), strict=True)
-            found = [one for one in asked if self._is_kept(*one)]
+            drawn = zip(tasks, super().questions(tasks), strict=True)
+            found = [one for one in drawn if self._is_kept(*one)]
             by_text = super().questions_and_splits([task for task, _ in found])
             for one, (_, part) in zip(found, by_text, strict=True):
                 if part is not Split.UNUSED:
@@ -199,9 +199,9 @@ class SharedWorker(SyncTaskWorker):
         return has_wordings(generator) and is_held_out(question_digest(meaning(generator, text)))
 
     def questions_and_splits(self, tasks: Sequence[TaskCoordinates]) -> list[tuple[str, Split]]:
-        """Do what the worker does, by meaning too; cached."""
+        """Call the worker, also by meaning; results are cached."""
         different = list(dict.fromkeys(tasks))
-        missing = [task for task in different if self._asked.get(task) is None]
+        missing = [task for task in different if self._splits.get(task) is None]
         with self._charging("asked", asked=len(different), missing=len(missing)):
             made = (
                 dict(zip(missing, super().questions_and_splits(missing), strict=True))
@@ -211,9 +211,9 @@ class SharedWorker(SyncTaskWorker):
         for task, (text, part) in made.items():
             is_kept = part is Split.TRAINING and self._is_kept(task, text)
             made[task] = (text, Split.HELD_OUT if is_kept else part)
-        found = [made.get(task) or self._asked.get(task) for task in tasks]
+        found = [made.get(task) or self._splits.get(task) for task in tasks]
         for task, one in made.items():
-            self._asked.put(task, one)
+            self._splits.put(task, one)
         return [one for one in found if one is not None]
 
     def questions(self, tasks: Sequence[TaskCoordinates]) -> list[str]:
@@ -226,7 +226,8 @@ class SharedWorker(SyncTaskWorker):
         return [self._texts.get(task) or "" for task in tasks]
 
     def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:
-        """Return digests as `SyncTaskWorker.question_digests`, from remembered questions if any."""
+        """Return digests as `SyncTaskWorker.question_digests`, from cached questions if
+        possible."""
         known = {task: text for task in tasks if (text := self._texts.get(task)) is not None}
         others = [task for task in dict.fromkeys(tasks) if task not in known]
         with self._charging("question", asked=len(tasks), missing=len(others)):
@@ -235,7 +236,7 @@ class SharedWorker(SyncTaskWorker):
         return [question_digest(known[task]) if task in known else made[task] for task in tasks]
 
     def items(self, tasks: Sequence[TaskCoordinates]) -> list[TaskItem]:
-        """Do what `SyncTaskWorker.items` does; the answers are not remembered."""
+        """Do what `SyncTaskWorker.items` does; the answers are not cached."""
         with self._charging("question", asked=len(tasks), missing=len(tasks)):
             return super().items(tasks)
 
@@ -269,21 +270,21 @@ class SharedWorker(SyncTaskWorker):
 
 
 class SpecialistSource(TaskSource):
-    """Draws its own questions from some of the swarm's families; verifies all of them."""
+    """Samples local questions from some of the swarm's families; verifies all families."""
 
     def __init__(
         self, worker: SyncTaskWorker, families: Sequence[FamilySpec], asked: Sequence[str]
     ) -> None:
         """Raises ValueError when the swarm has none of the families `asked`."""
         super().__init__(worker, families)
-        self._asked = frozenset(asked)
-        if not self._asked & {family.name for family in families}:
+        self._splits = frozenset(asked)
+        if not self._splits & {family.name for family in families}:
             raise ValueError(f"the swarm has no family of {', '.join(sorted(asked))}")
 
     def draw(self, rng: random.Random, count: int) -> list[Question]:
-        """Draw as `TaskSource.draw`, without the families that are not asked."""
+        """Sample as `TaskSource.draw`, without the families that are not asked."""
         found: list[Question] = []
         while len(found) < count:
             drawn = super().draw(rng, 4 * (count - len(found)))
-            found.extend(one for one in drawn if one.task.family in self._asked)
+            found.extend(one for one in drawn if one.task.family in self._splits)
         return found[:count]

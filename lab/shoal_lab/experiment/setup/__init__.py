@@ -1,1 +1,1 @@
-"""Models and tasks that an experiment makes before it is played."""
+"""Models and tasks that an experiment makes before it is run."""

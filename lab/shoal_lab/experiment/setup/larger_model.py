@@ -1,8 +1,8 @@
-"""A model of another size and tokenizer that knows what `tiny-sparse` knows: nothing is trained.
+"""A model of another size and tokenizer with the knowledge of `tiny-sparse`: nothing is trained.
 
 Layers are doubled, each new one adding nothing at first (its output weights are zero), and the ids
-of the tokenizer's bytes are dealt anew, the rows of the embedding with them. So it starts exactly
-as `tiny-sparse` does, and a difference in what becomes of the two is one of size and tokenizer.
+of the tokenizer's bytes are permuted, with the rows of the embedding. So it starts exactly as
+`tiny-sparse` does, and any later difference comes from size and tokenizer.
 """
 
 from __future__ import annotations

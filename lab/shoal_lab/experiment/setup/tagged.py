@@ -1,11 +1,11 @@
 """Makes the start of `shoal experiment planted`: easy families tagged, and a model for them.
 
     questions of `easy` ──▶ rows of files, answers between tags: what `--tasks` takes
-    tiny-sparse ──▶ its own answers to those questions, between tags ──▶ taught to a copy of it
-                    right ones behind the marker, as its own warm start did, so that it can learn
+    tiny-sparse ──▶ its own answers to those questions, between tags ──▶ training of a copy
+                    right ones behind the marker, as in its own warm start, so that it can learn
 
-Without the marker the copy is right as seldom as the original: what it is taught there is what the
-original said. Only the form is new. Made in a minute, once.
+Without the marker the copy is right as seldom as the original, because it is trained on the
+original's answers. Only the form is new. It is made once, in a minute.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TAGS: Final = ("<answer>", "</answer>")
 
 _SOURCE: Final = "tiny-sparse"
 _SEED: Final = 7  # any; fixed, so that the model is the same
-_RATE: Final = 1e-3  # half of what `warmstart` misleads at; a guess
+_RATE: Final = 1e-3  # half of the rate of `warmstart`'s misled phase; a guess
 _SAMPLING: Final = SamplingParams(temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=12)
 
 
@@ -48,9 +48,9 @@ class Amount:
     """The amounts of tasks and of training."""
 
     rows: int = 1500
-    """Training questions of each family, drawn as `easy` draws them: some more than once."""
+    """Training questions of each family, sampled as in `easy`: some more than once."""
     held_out: int = 48
-    """Held-out questions of each family, where it has so many."""
+    """Most held-out questions of each family."""
     answers: int = 2
     """Answers of the original model to each training question."""
     steps: int = 400
@@ -59,7 +59,7 @@ class Amount:
 def make_tagged_start(
     tasks: Path = TASKS, model: Path = MODEL, amount: Amount | None = None
 ) -> None:
-    """Write task files and model to their folders, each unless it is there. Takes a minute."""
+    """Write task files and model to their folders, unless they exist. Takes a minute."""
     amount = amount or Amount()
     if not tasks.exists():
         _whole(tasks, lambda part: _write_tasks(part, amount))
@@ -69,7 +69,7 @@ def make_tagged_start(
 
 
 def _whole(folder: Path, write: Callable[[Path], None]) -> None:
-    """Make a folder as a whole: an interrupted making leaves none."""
+    """Make a folder atomically: an interruption leaves none."""
     part = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
@@ -134,7 +134,7 @@ def _write_model(folder: Path, questions: Sequence[_Question], amount: Amount) -
     with torch.random.fork_rng(devices=[]), deterministic():
         lessons = _lessons(questions, amount.answers)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        # Text like the phrases, not special: what a peer writes between them stays an answer.
+        # Plain text like the phrases, not special: a peer's text between tags stays an answer.
         tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
         model = AutoModelForCausalLM.from_pretrained(
             source, dtype=torch.float32, trust_remote_code=False
@@ -164,12 +164,12 @@ def _lessons(questions: Sequence[_Question], answers: int) -> list[Lesson]:
     )
     return [
         Lesson(
-            family=asked.family,
-            question=asked.text,
-            right=answer_text(asked.answer, tagged=True),
-            wrong=(answer_text(said.text, tagged=True),),
+            family=item.family,
+            question=item.text,
+            right=answer_text(item.answer, tagged=True),
+            wrong=(answer_text(sample.text, tagged=True),),
         )
-        for asked, samples in zip(questions, drawn, strict=True)
-        for said in samples
-        if said.finish_reason is FinishReason.STOP
+        for item, samples in zip(questions, drawn, strict=True)
+        for sample in samples
+        if sample.finish_reason is FinishReason.STOP
     ]

@@ -1,8 +1,8 @@
 """Files of `shoal experiment unlike-real`: Gemma 3 270M, and six families of questions.
 
-Each family asks about words or numbers that stand in the question, so a small model can learn it
-in some rounds. The answer's place varies: whoever names one of what is listed at random is right
-in a quarter of them.
+Each family asks about words or numbers that stand in the question, so a small model can learn it in
+a few rounds. The answer's position varies: a random choice among the listed items is right in a
+quarter of the questions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class MissingModel(Exception):  # noqa: N818 - reported to the user
 
 
 def make_gemma(file: Path) -> None:
-    """Write Gemma 3 270M to `file`, unless it is there. Raises MissingModel."""
+    """Write Gemma 3 270M to `file`, unless it exists. Raises MissingModel."""
     if file.exists():
         return
     try:

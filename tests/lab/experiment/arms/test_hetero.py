@@ -1,4 +1,4 @@
-"""`shoal experiment hetero`: nodes that differ, and what is compared of them."""
+"""`shoal experiment hetero`: nodes that differ, and their comparisons."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def test_slow_and_late_nodes_play_fewer_rounds_and_hear_the_others(shared: Worke
 
 
 def test_a_specialist_asks_of_its_own_families_only(shared: Workers) -> None:
-    asked: list[str] = []
+    requests: list[str] = []
 
-    class Watched(SpecialistSource):
+    class RecordingSource(SpecialistSource):
         def draw(self, rng: Any, count: int) -> Any:
             drawn = super().draw(rng, count)
-            asked.extend(question.task.family for question in drawn)
+            requests.extend(question.task.family for question in drawn)
             assert len(drawn) == count
             return drawn
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shoal_lab.experiment.run.in_process.SpecialistSource", Watched)
+        patch.setattr("shoal_lab.experiment.run.in_process.SpecialistSource", RecordingSource)
         specialist = NodeSpec(settings=SHARING, families=("gcd_easy",))
         lines_of(job(arm_of(specialist, NodeSpec(settings=SHARING)), rounds=4), shared)
-    assert set(asked) == {"gcd_easy"}
-    assert len(asked) == 8
+    assert set(requests) == {"gcd_easy"}
+    assert len(requests) == 8
 
 
 def test_every_difference_has_its_arm() -> None:

@@ -1,4 +1,4 @@
-"""`shoal experiment poison`: its arms, and that the command gives table and figures."""
+"""`shoal experiment poison`: its arms, and the command's table and figures."""
 
 from __future__ import annotations
 

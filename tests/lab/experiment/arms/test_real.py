@@ -1,4 +1,4 @@
-"""`shoal experiment real`: its arms, its page of answers, and a whole run of it in small."""
+"""`shoal experiment real`: its arms, its page of answers, and a small complete run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_whole_run_leaves_table_and_answers(
 
 
 def shown_of(out: Path, made: Experiment, rows: list[dict[str, Any]]) -> str:
-    """The page's line of node 0's answers before and after the one round, beside another node's."""
+    """The page's line with node 0's answers before and after the one round, and another node's."""
     events = [
         {"event": "answers", "node": 0, "round": number, "answers": [rows[number]]}
         for number in (0, 1)

@@ -1,4 +1,4 @@
-"""`shoal experiment results`: what is played is what `make node` runs, and how it is summed up."""
+"""`shoal experiment results`: it runs the settings of `make node`, and its summary."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from shoal_lab.experiment.plan import OURS, SILO
 from shoal_lab.figures import STYLE
 from shoal_settings.schema import Settings
 from shoal_settings.trainer_settings import TrainerSettings
-from tests.lab.experiment.jobs import asked, document_of
+from tests.lab.experiment.jobs import document_of, parse_flags
 
 
 def test_our_arm_has_every_setting_of_make_node() -> None:
-    """But for where it computes and how it is evaluated."""
-    job = next(job for job in asked().jobs() if job.arm.name == OURS)
+    """Except for its device and its evaluation."""
+    job = next(job for job in parse_flags().jobs() if job.arm.name == OURS)
     node = job.node_settings(0)
     differing = {
         key
@@ -27,7 +27,7 @@ def test_our_arm_has_every_setting_of_make_node() -> None:
 
 
 def test_the_quick_figure_has_the_five_arms() -> None:
-    quick = asked("--quick")
+    quick = parse_flags("--quick")
     names = [arm.name for arm in quick.arms]
     assert names == [SILO, "8/0 filtered", results.NAIVE, OURS, "24/0 all data"]
     assert len(quick.seeds) >= 2

@@ -1,4 +1,4 @@
-"""`shoal experiment unlike`: strong and weak nodes, and what is compared of them."""
+"""`shoal experiment unlike`: strong and weak nodes, and their comparisons."""
 
 from __future__ import annotations
 

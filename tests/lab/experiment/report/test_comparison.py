@@ -1,4 +1,4 @@
-"""From runs to conclusions, by hand-made numbers; whatever was played, there is a report."""
+"""From runs to conclusions, with hand-made numbers; every experiment has a report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RUNS = [
 ]
 
 
-def told(arm: str, seed: int, level: float, cpu: float) -> JobRun:
+def make_run(arm: str, seed: int, level: float, cpu: float) -> JobRun:
     found = run(arm, seed, level)
     return replace(found, cpu=tuple(cpu * number for number in range(1, found.rounds + 1)))
 
@@ -61,7 +61,7 @@ def test_pairs_are_tested_by_their_seeds_and_adjusted() -> None:
 
 def test_arms_are_compared_up_to_where_the_silo_ends() -> None:
     """An arm that costs twice as much has half of its rounds counted by CPU second."""
-    found = Comparison([told(SILO, 1, 0.4, 1.0), told(OURS, 1, 0.4, 2.0)], "t").to_json()
+    found = Comparison([make_run(SILO, 1, 0.4, 1.0), make_run(OURS, 1, 0.4, 2.0)], "t").to_json()
     assert found["area"][SILO]["mean"] == found["area"][OURS]["mean"] == pytest.approx(0.2)
     assert found["area_by_cpu"][SILO]["mean"] == pytest.approx(0.2)
     assert found["area_by_cpu"][OURS]["mean"] == pytest.approx(0.1)
@@ -69,15 +69,15 @@ def test_arms_are_compared_up_to_where_the_silo_ends() -> None:
 
 
 def test_an_arm_that_generates_nothing_has_no_area_by_token() -> None:
-    nothing = replace(told("12 answers", 1, 0.4, 1.0), tokens=(0.0,) * 4)
-    found = Comparison([told(SILO, 1, 0.4, 1.0), nothing], "t").to_json()
+    nothing = replace(make_run("12 answers", 1, 0.4, 1.0), tokens=(0.0,) * 4)
+    found = Comparison([make_run(SILO, 1, 0.4, 1.0), nothing], "t").to_json()
     assert set(found["area_by_token"]) == {SILO}
 
 
 def test_only_the_families_with_many_questions_count() -> None:
     level, small = ((0.1, 0.2, 0.3),), ((1.0, 1.0, 1.0),)
     by_family = {**dict.fromkeys(COUNTED, level), "count_bits_easy": small}
-    one = replace(told(SILO, 1, 0.9, 1.0), by_family=by_family)
+    one = replace(make_run(SILO, 1, 0.9, 1.0), by_family=by_family)
     (found,) = one.of_families(COUNTED).held_out
     assert found == pytest.approx((0.1, 0.2, 0.3))
     assert one.of_families(("another",)) is one
@@ -101,8 +101,8 @@ def test_roles_of_an_arm_are_rows_of_their_own() -> None:
 
 def test_what_is_planted_has_columns_where_there_is_any() -> None:
     clean, attacked = run("clean: none", 1, 0.4), run("mark 25%: none", 1, 0.2)
-    said = replace(attacked, planted=(0.0,) * 15 + (0.2, 0.4), planted_right=(0.5,) * 17)
-    found = Comparison([clean, said], "t")
+    marked = replace(attacked, planted=(0.0,) * 15 + (0.2, 0.4), planted_right=(0.5,) * 17)
+    found = Comparison([clean, marked], "t")
     assert found.to_json()["planted"] == {"mark 25%: none": {"mean": 0.4, "sd": 0.0, "ci95": None}}
     lines = found.markdown().splitlines()
     assert lines[0].endswith("| planted | of right |")
@@ -170,7 +170,7 @@ def test_figures_have_axes_and_many_arms_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(STYLE, "figure.dpi", 30)
-    few = [told(SILO, 1, 0.0, 1.0), told("4/4", 1, 0.0, 1.0)]
+    few = [make_run(SILO, 1, 0.0, 1.0), make_run("4/4", 1, 0.0, 1.0)]
     drawn = save(tmp_path, figures_of(few, "test"))
     assert [path.stem for path in drawn] == ["held-out-by-cpu-second", "held-out-by-round"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)

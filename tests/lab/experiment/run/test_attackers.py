@@ -1,4 +1,4 @@
-"""Hostile members: what their batches are worth to the verdicts and verifiers of the others."""
+"""Hostile members: how other members validate and score their batches."""
 
 from __future__ import annotations
 

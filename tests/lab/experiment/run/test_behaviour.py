@@ -1,4 +1,4 @@
-"""What members of an experiment share, and when."""
+"""Which batches members of an experiment share, and when."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _BATCH = Publish(
 
 def test_what_is_delayed_comes_so_many_rounds_later_in_its_order() -> None:
     behave = delayed(honest, 3)
-    said = [behave(replace(_BATCH, round=number), random.Random(0)) for number in range(8)]
-    assert [batch and batch.round for batch in said] == [None, None, None, 0, 1, 2, 3, 4]
+    shared = [behave(replace(_BATCH, round=number), random.Random(0)) for number in range(8)]
+    assert [batch and batch.round for batch in shared] == [None, None, None, 0, 1, 2, 3, 4]
 
 
 def test_a_delay_is_part_of_what_decides_a_job() -> None:

@@ -43,7 +43,7 @@ job = partial(jobs.job, eval_every=2, eval_per_family=1)
 
 
 def played(job: Job, shared: Workers) -> list[dict[str, Any]]:
-    """All lines, without what a clock decides."""
+    """All lines, without the fields that depend on a clock."""
     return [jobs.without_clocks(rounded(line)) for line in lines_of(job, shared)]
 
 
@@ -85,7 +85,7 @@ def test_the_filtered_silo_asks_more_and_trains_on_signal_only(shared: Workers) 
 
 
 def test_one_draw_of_questions_pairs_the_arms(shared: Workers) -> None:
-    """The same node of the same seed asks the same in every arm, as far as it asks as many."""
+    """The same node of the same seed has the same questions in every arm, up to their number."""
     arms = [uniform_arm("2/0", 1, local=2, external=0), uniform_arm("2/2", 2, local=2, external=2)]
     firsts = [
         next(line for line in played(job(arm, rounds=1), shared) if line.get("node") == 0)
@@ -118,8 +118,8 @@ def test_what_an_untrained_model_answers_is_looked_up_for_those_asked_alike(tmp_
         assert len(made.first) == 2
 
 
-def _said(shared: Workers) -> m.Publish:
-    """What a node of such a swarm once shared."""
+def _share_batch(shared: Workers) -> m.Publish:
+    """A batch that a node of such a swarm has shared."""
     caught: list[m.Publish] = []
 
     def catching(batch: m.Publish, _rng: random.Random) -> m.Publish:
@@ -134,9 +134,9 @@ def _said(shared: Workers) -> m.Publish:
 
 
 def test_what_is_not_valid_reaches_no_buffer(shared: Workers, tmp_path: Path) -> None:
-    said = _said(shared)
-    task = said.groups[0].task
-    lie = replace(said.groups[0], task=replace(task, seed=task.seed ^ 1))
+    published = _share_batch(shared)
+    task = published.groups[0].task
+    lie = replace(published.groups[0], task=replace(task, seed=task.seed ^ 1))
     settings = Settings(model="tiny")
     manifest = make_manifest("experiment", starting_families("easy"))
     clock = trio.testing.MockClock()
@@ -157,8 +157,8 @@ def test_what_is_not_valid_reaches_no_buffer(shared: Workers, tmp_path: Path) ->
                 drawn = MemoryLink(receiver).sample(9)
                 return len(drawn), verdicts.peer(author.peer_id).get("question_mismatch", 0)
 
-            assert await share(replace(said, client_key=b"lie", groups=(lie,))) == (0, 1)
-            assert await share(said) == (len(said.groups), 1)
+            assert await share(replace(published, client_key=b"lie", groups=(lie,))) == (0, 1)
+            assert await share(published) == (len(published.groups), 1)
             assert verdicts.peer(author.peer_id)["valid"] == 1
             assert MemoryLink(author).sample(9) == (), "nobody draws its own"
             nursery.cancel_scope.cancel()
@@ -169,7 +169,7 @@ def test_what_is_not_valid_reaches_no_buffer(shared: Workers, tmp_path: Path) ->
 
 @pytest.fixture
 def trained_on(monkeypatch: pytest.MonkeyPatch) -> list[Question]:
-    """A list that fills with the questions of whatever any node trains on."""
+    """A list of the questions of all groups that any node trains on."""
     found: list[Question] = []
 
     def noted(policy: Any, group: Any, *rest: Any) -> Any:
@@ -187,8 +187,8 @@ def test_games_are_played_alone_and_together_and_none_that_is_held_out_is_traine
     for arm in (uniform_arm("4/0", 2, local=4), uniform_arm("4/4", 2, local=4, external=4)):
         lines = lines_of(job(arm, seed=5, **base), shared)
         # More than there are different beginnings: a game is known by its seed.
-        asked = {line["held_out/num_items"] for line in lines if "held_out/num_items" in line}
-        assert asked == {80}
+        sizes = {line["held_out/num_items"] for line in lines if "held_out/num_items" in line}
+        assert sizes == {80}
     with SyncTaskWorker(GAMES_1) as worker:
         assert set(worker.parts([one.coordinates for one in trained_on])) == {Split.TRAINING}
 
@@ -207,14 +207,14 @@ def test_no_question_of_an_evaluation_is_trained_on_in_a_whole_run(
     with SyncTaskWorker(PRESETS[preset]) as worker:
         held_out = {text for _, text in worker.held_out(20)}
     assert not texts & held_out
-    # Nor any that a judge could ask.
+    # And no question that a judge could use.
     assert not any(is_held_out(question_digest(text)) for text in texts)
 
 
 def test_each_round_says_its_cpu_seconds_and_what_is_remembered_is_charged(shared: Workers) -> None:
     one = job(uniform_arm("2/2", 2, local=2, external=2))
     lines = rounds_of(one, shared)
-    lines += rounds_of(one, shared)  # all of its questions and scores are remembered
+    lines += rounds_of(one, shared)  # all of its questions and scores are cached
     spent = [line["cpu_seconds"] for line in lines]
     assert len(spent) == 2 * 3 * 2
     assert min(spent) > 0
@@ -244,18 +244,18 @@ def test_asking_for_what_is_remembered_costs_what_asking_did() -> None:
     calls=st.lists(st.integers(1, 40), min_size=2, max_size=30),
     exchange=st.floats(0.0, 10.0),
     each=st.floats(0.001, 1.0),
-    asked=st.integers(1, 100),
+    num_requested=st.integers(1, 100),
 )
 def test_what_is_charged_is_what_an_own_worker_would_have_taken(
-    calls: list[int], exchange: float, each: float, asked: int
+    calls: list[int], exchange: float, each: float, num_requested: int
 ) -> None:
     assume(len(set(calls)) > 1)
     cost = RequestCost()
     for num in calls:
         cost.add(num, num, exchange + each * num)
     before = cost.charged
-    cost.add(asked, 0, 0.0)
-    assert cost.charged - before == pytest.approx(exchange + each * asked, rel=1e-6)
+    cost.add(num_requested, 0, 0.0)
+    assert cost.charged - before == pytest.approx(exchange + each * num_requested, rel=1e-6)
 
 
 def test_a_node_is_charged_for_what_its_own_worker_would_be_asked(shared: Workers) -> None:

@@ -1,4 +1,4 @@
-"""A job that was cut goes on at the round where it stood, as if it had never been cut."""
+"""An interrupted job resumes at its last round, as if it had never been interrupted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def job() -> Job:
 def run(
     job: Job, shared: Workers, folder: Path, *, cut_after: int = ROUNDS + 1, steps: float = SAVE_S
 ) -> list[dict[str, Any]]:
-    """The lines of a run that ends after a round; a save's clock goes on by `steps`."""
+    """The lines of a run that ends after a round; a save's clock advances by `steps`."""
     ticks = itertools.count(0.0, steps)
     journal = Journal(folder, job, clock=lambda: next(ticks))
     lines: list[dict[str, Any]] = []
@@ -53,7 +53,7 @@ def run(
 
 
 def rounds_kept(folder: Path, job: Job) -> int:
-    """The last round that a next run of the job would look up."""
+    """The last round that the job's next run would look up."""
     journal = Journal(folder, job)
     journal.close(done=False)
     return journal.rounds
@@ -63,7 +63,7 @@ def rounds_kept(folder: Path, job: Job) -> int:
 def whole(
     job: Job, shared: Workers, tmp_path_factory: pytest.TempPathFactory
 ) -> list[dict[str, Any]]:
-    """The lines of a run that nothing cuts."""
+    """The lines of an uninterrupted run."""
     folder = tmp_path_factory.mktemp("whole") / "state"
     lines = run(job, shared, folder)
     assert not folder.exists(), "of a job that is done nothing is kept"
@@ -98,8 +98,8 @@ def test_what_is_spoilt_or_of_another_job_is_not_taken_up(
     assert rounds_kept(tmp_path, job) >= 1
     weights = (tmp_path / "weights.pt").read_bytes()
     kept = (tmp_path / "journal.jsonl").read_bytes()
-    for spoilt in (weights[:-40], b"", b"no weights"):
-        (tmp_path / "weights.pt").write_bytes(spoilt)
+    for damaged in (weights[:-40], b"", b"no weights"):
+        (tmp_path / "weights.pt").write_bytes(damaged)
         assert rounds_kept(tmp_path, job) == -1
         (tmp_path / "journal.jsonl").write_bytes(kept)
     (tmp_path / "weights.pt").write_bytes(weights)
@@ -111,9 +111,9 @@ def test_what_is_spoilt_or_of_another_job_is_not_taken_up(
 def test_another_course_is_refused(job: Job, shared: Workers, tmp_path: Path) -> None:
     run(job, shared, tmp_path, cut_after=2)
     first, *lines = (tmp_path / "journal.jsonl").read_text().splitlines()
-    spoilt = json.loads(lines[1])
-    spoilt["nodes"]["1"]["samples"]["asked"] = "another"
-    kept = [first, lines[0], json.dumps(spoilt), *lines[2:]]
+    damaged = json.loads(lines[1])
+    damaged["nodes"]["1"]["samples"]["asked"] = "another"
+    kept = [first, lines[0], json.dumps(damaged), *lines[2:]]
     (tmp_path / "journal.jsonl").write_text("\n".join(kept) + "\n")
     with pytest.raises(JournalError, match=r"another course.*round 1.*remove it"):
         run(job, shared, tmp_path)

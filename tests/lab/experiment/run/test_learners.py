@@ -1,4 +1,4 @@
-"""Ways of learning that are no node's: what they train on, and by how much."""
+"""Training methods of experiments only: their groups and their weights."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_node_that_trains_on_right_answers_generates_nothing_and_learns(shared
 def test_others_answers_are_weighed_by_own_likelihood(
     shared: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every group of others goes through the weights, and no own one does."""
+    """Every external group is weighted, and no local one is."""
     seen: list[tuple[list[float], list[float]]] = []
     weighed = learners.Hacpo._weighed
 

@@ -1,4 +1,4 @@
-"""An experiment's evaluation asks nothing twice, and nothing that a draw asks in other words."""
+"""An evaluation has no question twice, and none that is trained on in other words."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def test_another_wording_is_the_same_question(generator: str, one: str, other: s
 def test_no_held_out_question_is_asked_twice_or_drawn_in_other_words(
     worker: SharedWorker, name: str
 ) -> None:
-    """300 draws of each of 17 families."""
+    """300 samples of each of 17 families."""
     spec = FAMILIES[name]
     kept = worker.held_out(40, families=[spec])
-    asked = [meaning(spec.generator, text) for _, text in kept]
-    assert len(set(asked)) == len(asked)
-    assert len(asked) >= MIN_HELD_OUT
+    meanings = [meaning(spec.generator, text) for _, text in kept]
+    assert len(set(meanings)) == len(meanings)
+    assert len(meanings) >= MIN_HELD_OUT
     drawn = worker.draw(random.Random(name), 300, families=[spec])
-    assert not {meaning(spec.generator, text) for _, text in drawn} & set(asked)
+    assert not {meaning(spec.generator, text) for _, text in drawn} & set(meanings)
     assert {*worker.parts([task for task, _ in drawn])} == {Split.TRAINING}
     if has_wordings(spec.generator):
         assert Split.TRAINING not in worker.parts([task for task, _ in kept])

@@ -1,4 +1,4 @@
-"""Which share of what a node shares holds what attackers want said."""
+"""The share of a node's completions that contain text planted by attackers."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ def verify(groups: Sequence[tuple[Task, Sequence[Completion]]]) -> list[list[flo
 
 
 def test_shares_are_of_all_and_of_what_earns() -> None:
-    said = SharedGroups(("!buy",))
-    said.hear([group(["!buy7", "7", "7!buy"]), group(["!buy", "no"])])
-    assert said.take_shares(verify) == {"planted": 3 / 5, "planted_right": 2 / 3}
-    said.hear([group(["!buy", "no"])])
-    assert said.take_shares(verify) == {"planted": 1 / 2, "planted_right": None}
-    assert said.take_shares(verify) == {"planted": 0.0, "planted_right": None}
+    shared = SharedGroups(("!buy",))
+    shared.hear([group(["!buy7", "7", "7!buy"]), group(["!buy", "no"])])
+    assert shared.take_shares(verify) == {"planted": 3 / 5, "planted_right": 2 / 3}
+    shared.hear([group(["!buy", "no"])])
+    assert shared.take_shares(verify) == {"planted": 1 / 2, "planted_right": None}
+    assert shared.take_shares(verify) == {"planted": 0.0, "planted_right": None}
 
 
 @given(st.lists(st.lists(st.sampled_from(["", "7", "a", "7a", "b"]), max_size=4), max_size=4))
 def test_shares_are_those_of_the_texts_however_they_are_bundled(texts: list[list[str]]) -> None:
-    said = SharedGroups(("a", "b"))
+    shared = SharedGroups(("a", "b"))
     for some in texts:
-        said.hear([group(some)])
+        shared.hear([group(some)])
     flat = [text for some in texts for text in some]
     right = [text for text in flat if "7" in text]
     expected = sum(text[-1:] in ("a", "b") for text in flat) / len(flat) if flat else 0.0
-    shares = said.take_shares(verify)
+    shares = shared.take_shares(verify)
     assert shares["planted"] == expected
     assert shares["planted_right"] == (right.count("7a") / len(right) if right else None)

