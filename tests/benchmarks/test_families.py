@@ -19,7 +19,7 @@ def test_it_asks_the_families_that_are_named_and_prints_a_table(
     assert found["family"] == "gcd_easy" and found["questions"] == 3
     assert 0 <= found["right"] <= 1 and found["signal"] in (0, 1 / 3, 2 / 3, 1)
     assert found["ended"] == 1 and found["tokens"] > 3
-    monkeypatch.setattr(families, "ask", lambda *_: [families.Asked(**found)])
+    monkeypatch.setattr(families, "ask", lambda *_: [families.FamilyResult(**found)])
     assert families.main(arguments) == 0
     made = capsys.readouterr().out.splitlines()
     assert made[2].startswith("| `gcd_easy` | ")

@@ -194,14 +194,14 @@ def test_loopback_is_named_only_where_nothing_else_is_known() -> None:
 
 
 def test_a_line_names_every_bootstrap_and_relay_that_has_room_by_one_address_first() -> None:
-    def relay(whose: Any, peer: str, number: int) -> JoinAddress:
+    def address_via(via: Any, peer: str, number: int) -> JoinAddress:
         return JoinAddress(
-            address=f"/ip4/192.0.2.{number}/tcp/1/p2p/{peer}", scope="public", via=whose
+            address=f"/ip4/192.0.2.{number}/tcp/1/p2p/{peer}", scope="public", via=via
         )
 
-    own = [relay("self", "me", number) for number in range(4)]
-    one, again = relay("bootstrap", "one", 4), relay("bootstrap", "one", 5)
-    two, relay = relay("bootstrap", "two", 6), relay("relay", "relay", 7)
+    own = [address_via("self", "me", number) for number in range(4)]
+    one, again = address_via("bootstrap", "one", 4), address_via("bootstrap", "one", 5)
+    two, relay = address_via("bootstrap", "two", 6), address_via("relay", "relay", 7)
     assert chosen([*own[:1], one, again, two, relay]) == [own[0], one, again, two, relay]
-    more = [relay("bootstrap", f"b{number}", number) for number in range(8, 12)]
+    more = [address_via("bootstrap", f"b{number}", number) for number in range(8, 12)]
     assert chosen([*own, one, again, two, relay, *more]) == [*own, one, two, relay, more[0]]

@@ -102,9 +102,9 @@ class Seen(_Taken):
         self.samples.append(super().get(block, timeout))
         return self.samples[-1]
 
-    def advantages(self, *, of_others: bool) -> list[float]:
+    def advantages(self, *, external: bool) -> list[float]:
         """The advantages of all answers of other nodes, or of all own ones."""
-        chosen = [one for one in self.samples if (one.group_id in self.of_others) == of_others]
+        chosen = [one for one in self.samples if (one.group_id in self.external) == external]
         return [one.advantage for one in chosen]
 
 
@@ -163,8 +163,8 @@ def test_trl_trains_asynchronously_with_a_node(
         first = next(one for one in trainer.state.log_history if "ratio" in one)
         assert first["ratio"] == pytest.approx(1.0, abs=1e-3), "external tokens, too"
         assert first["kl"] == pytest.approx(0.0, abs=1e-4)
-        assert seen.advantages(of_others=True) and min(seen.advantages(of_others=True)) > 0
-        assert min(seen.advantages(of_others=False)) < 0
+        assert seen.advantages(external=True) and min(seen.advantages(external=True)) > 0
+        assert min(seen.advantages(external=False)) < 0
         state = json.loads((tmp_path / "out" / STATE_FILE).read_text())
         assert state["step"] == STEPS and state["groups"]
         assert swarm.unconfirmed == ()

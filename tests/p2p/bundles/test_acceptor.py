@@ -150,7 +150,9 @@ async def test_unit_tests_in_rows_are_code(
     assert joiner.offers == [] and not joiner.has_task
     await joiner.bring("20MB,programs")
     (offer,) = joiner.offers
-    assert "the unit tests in its rows would run here" in "\n".join(shown(offer, "Landlock"))
+    assert "the unit tests in its rows would run here" in "\n".join(
+        describe_offer(offer, "Landlock")
+    )
     assert joiner.has_task
 
 

@@ -98,7 +98,7 @@ async def test_a_lying_provider_is_blamed_and_another_one_asked(tmp_path: Path) 
                 await until(lambda number=number: victim.counts()["batches"]["pull"] == number)
                 assert victim.blamed(false.peer_id) == [reason], lie
                 # Once, and then no more for a long while.
-                assert len(false.asked) == (2 if lie == "garbage" else 1)
+                assert len(false.queries) == (2 if lie == "garbage" else 1)
         assert victim.blamed(honest.peer_id) == []
 
 
@@ -206,10 +206,10 @@ async def test_an_announcement_of_something_else_is_its_signers_fault(
         assert victim.blamed(false.peer_id) == [expected]
         assert victim.blamed(other.peer_id) == []
         # The same bytes once more are not even fetched.
-        asked = len(false.asked)
+        num_queries = len(false.queries)
         await false.announce(envelope, sequence=sequence)
         await until(lambda: victim.verdicts[-1][2].reason is Reason.DUPLICATE)
-        assert len(false.asked) == asked
+        assert len(false.queries) == num_queries
 
 
 async def test_a_flood_of_announcements_stays_within_its_bounds(tmp_path: Path) -> None:

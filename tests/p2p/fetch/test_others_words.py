@@ -97,7 +97,7 @@ async def test_who_lists_batches_of_a_weak_key_is_neither_asked_for_them_nor_bla
         stranger.gives([signed.envelope], [*weak, ref])
         await stranger.host.dial(victim.address)
         await until(lambda: has(victim, signed))
-        wanted = [q.batch_ids for q in stranger.asked if isinstance(q, WholeQuery)]
+        wanted = [q.batch_ids for q in stranger.queries if isinstance(q, WholeQuery)]
         assert set().union(*wanted) == {signed.batch_id}
         assert victim.blamed(stranger.peer_id) == []
 

@@ -37,7 +37,7 @@ HIDDEN = {
     "one name": Scene(names=1, far=0),
     "ten times the groups": Scene(groups=200, far=0),
     "a swarm of four": Scene(near=3, behind=3, far=0, groups=60),
-    "distant ones never met": Scene(is_met=False),
+    "distant ones never met": Scene(is_connected=False),
     "connected": Scene(behind=0, far=0),
 }
 
@@ -65,5 +65,5 @@ def test_ceilings_hardly_cost_honest_publishers_anything(far: int) -> None:
 
 def test_a_node_connected_to_no_publisher_trains_on_forwarded_groups() -> None:
     """As one behind a bootstrap alone, where `near` names who forwards and publishes nothing."""
-    scene = Scene(near=1, far=8, is_met=False, names=0, near_publish=False)
+    scene = Scene(near=1, far=8, is_connected=False, names=0, near_publish=False)
     assert played(scene, rounds=30).total > 0.9 * played(Scene(far=0, names=0), rounds=30).total
