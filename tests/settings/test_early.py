@@ -20,7 +20,7 @@ DECLARED = "cuda: Optional[str] = {cuda}\nhip: Optional[str] = {hip}\n"
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"model": "/no/such"}, "no such folder"),
         ({"model": "./there"}, "this folder has no config.json"),

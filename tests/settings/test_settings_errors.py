@@ -25,7 +25,7 @@ def error_of_file(text: str | bytes) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("lokal = 3", "'lokal' (did you mean 'local'?)"),
         ("qqqqqq = 3", "'qqqqqq'"),
@@ -39,7 +39,7 @@ def test_an_unknown_key_of_a_file(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [("SHOAL_ROUND", "SHOAL_ROUND (did you mean 'rounds'?)"),
      ("SHOAL_JSON_OUTPUT", "SHOAL_JSON_OUTPUT")],
 )  # fmt: skip
