@@ -45,7 +45,7 @@ def test_an_ipc_message_survives_the_socket(kind: type) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "message"),
     [
         (b"", "no known body"),
         (b"\x08\x01", "no known body"),

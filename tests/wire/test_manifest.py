@@ -94,7 +94,7 @@ LONG = "x" * (limits.MAX_NAME_BYTES + 1)
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "reason"),
     [
         ({"min_completions": 0}, "min_completions is 0"),
         ({"min_completions": 65}, "over max_completions"),
@@ -123,7 +123,7 @@ def test_rules_that_peers_would_refuse_do_not_start_a_swarm(
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "reason"),
     [
         ({"name": ""}, "family name"),
         ({"name": LONG}, "family name"),
@@ -152,7 +152,7 @@ def test_families_that_peers_would_refuse_do_not_start_a_swarm(
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "reason"),
     [
         (lambda made: made.ClearField("schema_major"), "schema 0 is not 1"),
         (lambda made: setattr(made, "schema_major", 2), "upgrade shoal"),
