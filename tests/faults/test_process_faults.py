@@ -77,7 +77,7 @@ def test_file_descriptors_that_run_out_come_back(stage: ProcessManager) -> None:
         for _ in range(8):  # a few of its descriptors may still be free
             asker = held.enter_context(socket.socket(socket.AF_UNIX))
             asker.connect(str(starved.data_dir / SOCKET_NAME))
-        refused = "socket does not accept"
+        refused = "the socket accepts no connection"
         wait_for(
             lambda: refused in starved.log or not starved.alive or None, 30.0, "a word about it"
         )

@@ -98,7 +98,7 @@ def test_a_model_that_memory_does_not_hold(
 ) -> None:
     monkeypatch.setattr(loading, "free_bytes", lambda _device: 100_000)
     line = refused(capsys, *flags(model))
-    assert "needs at least 0.0 GiB, of which 0.0 GiB are free" in line
+    assert "needs at least 0.0 GiB, but only 0.0 GiB are free" in line
     assert main(flags("tiny")) == 0, "an embedded model is not asked"
 
 
@@ -108,7 +108,7 @@ def test_weights_dealt_out_need_their_part_on_each_device_and_all_of_them_on_the
     settings = case.settings(tmp_path, model)
     total = sum(one.numel() for one in loading.load_policy(model, device="cpu").model.parameters())
     for parts, here, free, refused_for in (
-        (1, 1, 16 * total - 1, "GiB, of which"),
+        (1, 1, 16 * total - 1, "GiB, but only"),
         (4, 1, 4 * total, None),
         (4, 1, 4 * total - 1, "GiB on each of 4 devices"),
         (4, 4, 16 * total - 1, "GiB on this machine, for 4 processes"),

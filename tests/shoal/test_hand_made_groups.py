@@ -91,7 +91,7 @@ def test_no_node_and_no_file_are_one_line_each(
 def test_a_publisher_may_not_do_what_a_trainer_does(node: RunningNode) -> None:
     with (
         closing(node.client(m.Role.PUBLISHER)) as client,
-        pytest.raises(NodeRefused, match="publisher may not ask for Sample"),
+        pytest.raises(NodeRefused, match="role publisher may not send Sample"),
     ):
         client.call(m.Sample(num_local=1, num_external=1), m.Ok)
 

@@ -148,7 +148,7 @@ async def test_the_doctor_sees_that_the_key_file_has_changed(tmp_path: Path) -> 
         found = await seen()
         assert found.state == "warn"
         assert str(key) in found.message
-        assert "start it again" in found.remedy
+        assert "restart it" in found.remedy
         await key.unlink()
         assert "cannot read the swarm key" in (await seen()).message
 

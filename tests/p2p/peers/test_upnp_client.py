@@ -94,7 +94,7 @@ async def test_a_child_that_falls_ill_is_one_line(body: str) -> None:
     ],
 )
 async def test_an_answer_that_is_none_is_one_line(code: str) -> None:
-    with pytest.raises(RouterError, match="nothing that is an answer"):
+    with pytest.raises(RouterError, match="sent no valid reply"):
         await UpnpClient(python("-c", f"import sys\n{code}")).forward(4001, 60)
 
 

@@ -31,7 +31,7 @@ def worker() -> Iterator[SyncTaskWorker]:
         yield running
 
 
-STANDING = {
+FLOOR = {
     "floor": {"answer": "1", "echo": False, "reward": 0.5, "questions": 9},
     "evaluated": True,
 }
@@ -102,7 +102,7 @@ def test_a_family_is_shown_with_the_prompt_of_the_trainer(
         return nullcontext(worker)
 
     monkeypatch.setattr("shoal.tasks.command.SyncTaskWorker", shared)
-    monkeypatch.setattr("shoal.tasks.command._standing", lambda _worker, _spec: STANDING)
+    monkeypatch.setattr("shoal.tasks.command._measure_floor", lambda _worker, _spec: FLOOR)
     task = coordinates(spec, TRAIN_SEED_MIN + 5)
     [question] = worker.questions([task])
     tagged = spec.answer_format is AnswerFormat.TAGGED
