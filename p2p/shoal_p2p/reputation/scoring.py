@@ -199,7 +199,11 @@ class Scoreboard:
 
     def score(self, peer_id: PeerId, now: float) -> float:
         """Return the peer's score, at most 0, for gossip and bans."""
-        return self.row(peer_id, now).score
+        entry = self._entries.get(peer_id)
+        # Gossip asks ten times for each message, and most peers have no negative points to decay.
+        if entry is None or min(entry.points.values(), default=0.0) >= 0.0:
+            return 0.0
+        return ScoreRow(entry.decayed(now)).score
 
     def row(self, peer_id: PeerId, now: float) -> ScoreRow:
         """Return a peer's points by cause."""
