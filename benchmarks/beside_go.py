@@ -82,6 +82,7 @@ def _shoal(seconds: float, *, new: bool) -> dict[str, float]:
     ):
         fleet.wait_until(lambda nodes: all(node["mesh"] >= 3 for node in nodes), _MESH_S)
         fleet.publish(every_s=EVERY_S, seconds=3.0, groups=1, chars=CHARS)
+        fleet.ask("prepare", count=int(seconds / EVERY_S), groups=1, chars=CHARS)
 
         def spent() -> tuple[float, float]:
             usage = fleet.usage()

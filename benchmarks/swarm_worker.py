@@ -193,6 +193,8 @@ class Fleet:
         self.num_refused = 0
         """Batches of the latest pace that their node accepted only after a refusal."""
         self._keys = itertools.count(config["seed"] << 32)
+        self._requests: list[m.Publish] = []
+        """Batches drawn by `prepare`."""
         self._late = 0.0
 
     async def start(self, nursery: trio.Nursery) -> list[str]:
@@ -275,17 +277,23 @@ class Fleet:
     ) -> None:
         due = first
         while due < end:
-            request = publish_request(
-                next(self._keys),
-                [
-                    make_group(next(self._tasks), reasoning, self.rng, num_chars=chars)
-                    for _ in range(groups)
-                ],
-            )
+            request = self._requests.pop() if self._requests else self._draw(groups, chars)
             await trio.sleep_until(due)
             self._late = max(self._late, trio.current_time() - due)
             await self._accept(node, request, end)
             due += every_s
+
+    async def prepare(self, *, count: int, groups: int, chars: int) -> None:
+        """Draw that many batches for every node now, so that `publish` spends no CPU on it."""
+        await trio.lowlevel.checkpoint()
+        self._requests = [self._draw(groups, chars) for _ in range(count * len(self.nodes))]
+
+    def _draw(self, groups: int, chars: int) -> m.Publish:
+        drawn = [
+            make_group(next(self._tasks), reasoning, self.rng, num_chars=chars)
+            for _ in range(groups)
+        ]
+        return publish_request(next(self._keys), drawn)
 
     async def _accept(self, node: NodeComponents, request: m.Publish, end: float) -> None:
         """Submit a batch as a trainer does: retry while the node refuses it."""
@@ -370,6 +378,7 @@ async def main(config: dict[str, Any]) -> None:
             addresses = await fleet.start(lives)
             print(json.dumps({"addresses": addresses}), flush=True)
             commands: dict[str, Callable[..., Awaitable[Any]]] = {
+                "prepare": fleet.prepare,
                 "publish": fleet.publish,
                 "snapshot": fleet.snapshot,
                 "arrivals": fleet.arrivals,
