@@ -10,6 +10,7 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from shoal_ipc.answers import form
+from shoal_ipc.answers.held_out import Evaluation
 from shoal_ipc.answers.peer import Score, SwarmView
 
 Free = dict[str, Any]
@@ -127,6 +128,8 @@ class MemberRow:
     peer_id: str
     state: str
     round: int
+    held_out: Evaluation | None
+    held_out_initial: Evaluation | None
     reward_local: float | None
     reward_initial: float | None
     groups_external_used: int

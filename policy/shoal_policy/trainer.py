@@ -276,7 +276,7 @@ class Trainer:
         except (TaskError, ModelError) as error:
             log.warning("no held-out evaluation at round %d: %s", run.round, error)
             return
-        run.progress.held_out = held_out
+        run.progress.add_held_out(held_out)
         self._write_metrics("held_out", held_out_metrics(held_out))
 
     def _write_judge_metrics(self, figures: dict[str, Any] | None) -> None:

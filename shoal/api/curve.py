@@ -1,7 +1,7 @@
-"""A run's reward by round as SVG, for a notebook cell. Pure.
+"""A run's held-out questions and own reward by round as SVG, for a notebook cell. Pure.
 
-the points of the page's curve ─▶ at most 140 of local reward, the latest included ─▶ a line
-                              └─▶ evaluations ─▶ a dot each
+the points of the page's curve ─▶ evaluations ─▶ a line with a dot each
+                              └─▶ at most 140 of own reward, the latest included ─▶ a thin line
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ def curve_svg(columns: Sequence[Sequence[float | None]]) -> str:
     known = [(x, y) for x, y in zip(rounds, own, strict=True) if y is not None]
     step = max(1, math.ceil(len(known) / MOST_POINTS))
     line = " ".join(f"{_x(x or 0, most):.1f},{_y(y):.1f}" for x, y in known[::-step][::-1])
-    passed = [(x, y) for x, y in zip(rounds, held_out, strict=True) if y is not None]
-    dots = "".join(
-        f'<circle cx="{_x(x or 0, most):.1f}" cy="{_y(y):.1f}" r="3" fill="#d95f02"/>'
-        for x, y in passed[-MOST_POINTS:]
-    )
+    passed = [(x or 0, y) for x, y in zip(rounds, held_out, strict=True) if y is not None]
+    marks = [(_x(x, most), _y(y)) for x, y in passed[-MOST_POINTS:]]
+    path = " L".join(f"{x:.1f} {y:.1f}" for x, y in marks)
+    dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="#d95f02"/>' for x, y in marks)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="reward by round" '
+        f'width="{WIDTH}" height="{HEIGHT}" role="img" '
+        'aria-label="held-out questions and own reward by round" '
         'font-family="sans-serif" font-size="11" fill="currentColor">'
         f"{_axes(most)}"
-        f'<polyline points="{line}" fill="none" stroke="#1b7fb5" stroke-width="2"/>{dots}'
-        f'<text x="{_LEFT + 8}" y="{_MARGIN + 8}">reward of own answers, mean of {WINDOW} rounds'
-        f" (line){', held-out questions passed (dots)' if passed else ''}</text></svg>"
+        f'<polyline points="{line}" fill="none" stroke="#1b7fb5"/>'
+        f'<path d="{path and f"M{path}"}" fill="none" stroke="#d95f02" stroke-width="2"/>{dots}'
+        f'<text x="{_LEFT + 8}" y="{_MARGIN + 8}">'
+        f"{'held-out questions passed (dots), ' if passed else ''}"
+        f"own reward, mean of {WINDOW} rounds (line)</text></svg>"
     )
 
 

@@ -21,6 +21,7 @@ from shoal.view.folder_follower import inspector
 from shoal.view.run import RunReader, events
 from shoal_base.node_folders import METRICS_FILE
 from shoal_base.visible import visible, visible_name
+from shoal_ipc.answers.held_out import held_out_words
 from shoal_ipc.client import NodeRefused, NodeUnavailable
 from shoal_settings.schema import TASK_PRESETS
 from shoal_wire.invite import InviteError, decode_invite
@@ -123,15 +124,21 @@ class Run:
             why = str(error) if ended is None else f"the node has ended: {ended}"
             raise SwarmError(why) from None
 
-    def _curve(self) -> str:
+    def _reader(self) -> RunReader:
         reader = RunReader(self.data_dir / METRICS_FILE)
         reader.refresh()
-        return curve_svg(reader.curves()["points"])
+        return reader
 
     def _facts(self) -> Mapping[str, str]:
         """Return the text of a notebook cell; for a node that has ended, from its folder."""
         ended = self._node.why_ended
-        facts = {"folder": visible(str(self.data_dir))}
+        run = self._reader().facts()
+        facts = {}
+        if words := held_out_words(run.held_out_initial, run.held_out):
+            facts["held-out"] = words
+        if run.reward_local is not None:
+            facts["own reward"] = f"{run.reward_local:.3f}"
+        facts["folder"] = visible(str(self.data_dir))
         if ended is not None:
             return {**facts, "state": f"ended: {visible(ended)}"}
         try:
@@ -160,7 +167,8 @@ class Run:
             f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
             for name, value in self._facts().items()
         )
-        return f"<div><table>{rows}</table>{self._curve()}</div>"
+        curve = curve_svg(self._reader().curves()["points"])
+        return f"<div><table>{rows}</table>{curve}</div>"
 
     def __enter__(self) -> Self:
         return self

@@ -10,6 +10,7 @@ from rich.console import Console
 from shoal.layout import number, pairs, print_pairs, size
 from shoal.view.node import Answer, RunningNode, Tell
 from shoal.view.worth import costs_of, in_words
+from shoal_ipc.answers.held_out import held_out_words
 from shoal_ipc.answers.node import JudgedView, OutboxView, Status, TrainerView
 from shoal_ipc.answers.words import doing, duration, short_topic
 
@@ -80,8 +81,10 @@ def _trainer(view: Status, trainer: TrainerView) -> Iterator[tuple[str, str]]:
         yield "paused", f"{trainer.paused}: it continues when the disk has space"
     yield from _doing(trainer)
     yield "round", str(view.round or 0)
+    if words := held_out_words(trainer.held_out_initial, trainer.held_out):
+        yield "held-out", words
     start = number(trainer.reward_initial)
-    yield "own reward", f"{number(trainer.reward_local)}  (start {start})"
+    yield "own reward", f"{number(trainer.reward_local)} (start {start})"
     if (learning := trainer.learning) is not None and learning.message:
         more = "" if learning.state in ("ok", "early") else ": see shoal doctor"
         yield "learning", learning.message + more

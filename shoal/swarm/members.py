@@ -47,17 +47,23 @@ class ChildNode:
     @property
     def finished(self) -> bool:
         """True if its trainer has completed its rounds."""
-        return (self.status.trainer or TrainerView()).state == "finished"
+        return self.trainer.state == "finished"
+
+    @property
+    def trainer(self) -> TrainerView:
+        """Return its trainer's report; an empty one before the first."""
+        return self.status.trainer or TrainerView()
 
     def row(self) -> MemberRow:
         """Return its numbers."""
-        status, code = self.status, self.process.exit_code
-        trainer = status.trainer or TrainerView()
+        status, trainer, code = self.status, self.trainer, self.process.exit_code
         return MemberRow(
             name=self.name,
             peer_id=status.peer_id,
             state=f"ended ({code})" if code else trainer.state or "starting",
             round=status.round or 0,
+            held_out=trainer.held_out,
+            held_out_initial=trainer.held_out_initial,
             reward_local=trainer.reward_local,
             reward_initial=trainer.reward_initial,
             groups_external_used=status.groups_external_used or 0,
@@ -72,24 +78,31 @@ def members_table(members: Sequence[ChildNode], data_dir: Path) -> Table:
     table = Table(title=f"swarm in {data_dir}", title_justify="left")
     for column in ("node", "state"):
         table.add_column(column, no_wrap=True)
-    for column in ("round", "start", "reward", "external", "sent", "received", "peers"):
+    for column in ("round", "held-out", "start", "own reward", "external"):
         table.add_column(column, justify="right", no_wrap=True)
     table.caption = (
-        "In the whole run: round; start and reward: mean reward on own fresh tasks in the first "
-        "and latest 20 rounds; external: groups of other nodes trained on. Since this start: "
-        "groups sent and received, peers connected."
+        "held-out, start: share of right answers to the same questions, which no node trains on, "
+        "in the latest and first evaluation (± 95 % over questions). own reward: mean reward on "
+        "own training questions, latest 20 rounds. external: groups of other nodes trained on."
     )
     table.caption_justify = "left"
-    for row in (member.row() for member in members):
-        rewards = number(row.reward_initial), number(row.reward_local)
-        counts = row.groups_external_used, row.groups_published, row.groups_received, row.peers
-        table.add_row(row.name, row.state, str(row.round), *rewards, *map(str, counts))
+    for member in members:
+        row, trainer = member.row(), member.trainer
+        latest, initial = trainer.held_out, trainer.held_out_initial
+        now = "-" if latest is None else latest.share_with_interval
+        start = "-" if initial is None else initial.share
+        own, external = number(row.reward_local), str(row.groups_external_used)
+        table.add_row(row.name, row.state, str(row.round), now, start, own, external)
     return table
 
 
 def progress_line(members: Sequence[ChildNode]) -> str:
     """Return the progress of all nodes in one line."""
-    rows = [member.row() for member in members]
-    return "  ".join(
-        f"{row.name} round {row.round} reward {number(row.reward_local)}" for row in rows
-    )
+    return "  ".join(map(_progress, members))
+
+
+def _progress(member: ChildNode) -> str:
+    row, trainer = member.row(), member.trainer
+    latest = trainer.held_out
+    figure = f"reward {number(row.reward_local)}" if latest is None else f"held-out {latest.share}"
+    return f"{row.name} round {row.round} {figure}"

@@ -9,7 +9,7 @@ import shlex
 
 from shoal.view.folder_follower import LatestAnswers
 from shoal.view.invitation import chosen, line_of
-from shoal.view.measured import within_of_share
+from shoal.view.measured import is_it_learning
 from shoal.view.model import Kind, LearningShown, NextStep, ShownPeer
 from shoal.view.publishers import me_of, publishers_of, short
 from shoal.view.right import right_of
@@ -64,7 +64,9 @@ def _learning(answers: LatestAnswers) -> LearningShown:
     status, run = answers.status or Status(), answers.run
     trainer = status.trainer or TrainerView()
     learning = trainer.learning or Learning()
-    held_out = (trainer.held_out or {}).get("pass@1", run.held_out)
+    held_out, initial = trainer.held_out, trainer.held_out_initial
+    if run.held_out is not None and (held_out is None or run.held_out.round > held_out.round):
+        held_out, initial = run.held_out, initial or run.held_out_initial  # killed since
     round_number, reward_local = status.round or 0, trainer.reward_local
     is_down = answers.down_since_unix is not None
     if run.round and (is_down or (run.answer and run.round >= round_number)):
@@ -78,11 +80,9 @@ def _learning(answers: LatestAnswers) -> LearningShown:
         reward_local=reward_local,
         reward_initial=trainer.reward_initial,
         held_out=held_out,
-        held_out_initial=run.held_out_initial,
-        answer=run.answer,
+        held_out_initial=initial,
+        answer=is_it_learning(initial, held_out) or run.answer,
         reward_local_ci95=run.reward_local_ci95,
-        held_out_ci95=None if held_out is None else within_of_share(held_out, run.held_out_items),
-        held_out_items=run.held_out_items,
         findings=learning.findings,
         families=(answers.ledger or Ledger()).families,
     )

@@ -10,7 +10,7 @@ bounded in number and have been made visible when they were read.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final, get_args, get_type_hints
 
@@ -112,7 +112,8 @@ def _inside(answer: Any, labels: Labels) -> Iterator[Sample]:
     for one in fields(answer) if is_dataclass(answer) else ():
         value, about = getattr(answer, one.name), one.metadata
         if "metric" in about:
-            value = value.get(about["key"]) if isinstance(value, Mapping) else value
+            key = about.get("key")
+            value = getattr(value, key) if key and value is not None else value
             if value is not None:
                 yield about["metric"], labels, float(value)
         elif "label" in about:

@@ -13,6 +13,7 @@ from typing import Literal
 
 from shoal_ipc.answers.doctor import Finding
 from shoal_ipc.answers.form import Versioned
+from shoal_ipc.answers.held_out import Evaluation
 from shoal_ipc.answers.learning import FamilyStats, LastHour, LearningFinding
 from shoal_ipc.answers.node import Progress, Rollout
 from shoal_ipc.answers.peer import Connection, Refusals, SwarmView
@@ -49,18 +50,15 @@ class LearningShown:
     round: int
     reward_local: float | None
     reward_initial: float | None
-    held_out: float | None
-    held_out_initial: float | None
+    held_out: Evaluation | None
+    """The latest held-out evaluation, and the first of the same questions."""
+    held_out_initial: Evaluation | None
     findings: tuple[LearningFinding, ...]
     families: tuple[FamilyStats, ...]
     answer: str = ""
     """Yes, no or not clear, with its numbers; empty while it is too early."""
     reward_local_ci95: float | None = None
     """Half of the 95 % interval of `reward_local`."""
-    held_out_ci95: float | None = None
-    """Half of the 95 % interval of `held_out`."""
-    held_out_items: int = 0
-    """Number of questions behind `held_out`; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

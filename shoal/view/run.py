@@ -21,9 +21,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from shoal.view.measured import ci95_halfwidth, interval_of_share, is_it_learning
+from shoal.view.measured import ci95_halfwidth, is_reward_rising
 from shoal_base.files import SMALL_FILE_BYTES
 from shoal_base.visible import visible_name
+from shoal_ipc.answers.held_out import Evaluation, evaluation
 from shoal_ipc.answers.node import WINDOW
 from shoal_p2p.rollouts.network_shares import MAX_TRACKED
 
@@ -44,13 +45,13 @@ class RunFile:
     """Mean own reward of the latest rounds."""
     reward_local_ci95: float | None = None
     """Half of that mean's 95 % interval."""
-    held_out: float | None = None
-    """Share of held-out questions that passed, in the latest evaluation."""
-    held_out_initial: float | None = None
-    held_out_items: int = 0
-    """Questions of the latest evaluation; 0 where that is not known."""
+    held_out: Evaluation | None = None
+    """The latest held-out evaluation."""
+    held_out_initial: Evaluation | None = None
+    """The first one on file with as many questions."""
     answer: str = ""
-    """Answer to "is it learning?" in a sentence; empty if too few rounds are known."""
+    """The answer of own reward to "is it learning?", in a sentence; empty if too few rounds are
+    known."""
 
 
 def events(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
@@ -82,8 +83,7 @@ class RunReader:
         self._latest = {name: deque[float](maxlen=WINDOW) for name in (_OWN, _EXTERNAL)}
         self._means = {name: array("d") for name in (_OWN, _EXTERNAL)}
         self._within = array("d")
-        self._passed: list[tuple[float, float]] = []
-        """Evaluations: the round of each, and the share of questions that passed."""
+        self._passed: list[Evaluation] = []
         self._families: dict[str, tuple[float, float]] = {}
         """Share of each family's held-out questions that passed at first, and at last."""
         self._num_items = self._num_families = 0
@@ -140,7 +140,7 @@ class RunReader:
             if is_figure or not key.startswith("held_out/"):
                 continue
             if name == _PASSED:
-                self._passed.append((at, number))
+                self._passed.append(evaluation(int(at), number, self._num_items))
                 del self._passed[1 : len(self._passed) - MAX_POINTS + 1]  # the first one stays
                 continue
             self._num_families += 1
@@ -150,7 +150,8 @@ class RunReader:
 
     def facts(self) -> RunFile:
         """Return the first and latest values of the run."""
-        latest, passed = self._latest[_OWN], [one for _, one in self._passed]
+        latest = self._latest[_OWN]
+        passed = [one for one in self._passed if one.num_items == self._num_items]
         number = int(self._rounds[-1]) if self._rounds else 0
         # A file that was cut no longer has the run's beginning.
         is_whole = bool(self._rounds) and self._rounds[0] <= 1
@@ -160,12 +161,7 @@ class RunReader:
             reward_local_ci95=ci95_halfwidth(latest),
             held_out=passed[-1] if passed else None,
             held_out_initial=passed[0] if passed else None,
-            held_out_items=self._num_items,
-            answer=is_it_learning(
-                self._first, latest, number, held_out=passed, num_held_out=self._num_items
-            )
-            if is_whole
-            else "",
+            answer=is_reward_rising(self._first, latest, number) if is_whole else "",
         )
 
     def curves(self) -> dict[str, Any]:
@@ -183,9 +179,8 @@ class RunReader:
             own, within = self._means[_OWN][index], self._within[index]
             shown = (own + within, max(0.0, own - within), self._means[_EXTERNAL][index], own)
             points[self._rounds[index]] = [*map(_shown, shown), None, None, None]
-        for at, share in self._passed:
-            bounds = interval_of_share(share, self._num_items) or (None, None)
-            points.setdefault(at, [None] * 7)[4:] = [share, *bounds]
+        for one in self._passed:
+            points.setdefault(one.round, [None] * 7)[4:] = [one.pass_at_1, one.low, one.high]
         rows = sorted(points.items())
         each, rest = divmod(self._num_items, max(1, self._num_families))
         return {

@@ -15,6 +15,7 @@ from shoal.layout import number
 from shoal.view.model import PublisherShown, ShownPeer
 from shoal.view.worth import in_words
 from shoal_base.terminal import Part, styled
+from shoal_ipc.answers.held_out import held_out_words
 from shoal_ipc.answers.words import duration
 
 COLOURS: Final = {
@@ -59,17 +60,11 @@ def learning(shown: ShownPeer, _room: int) -> Iterator[Text]:
     if one.reward_local is None and not one.message:
         yield styled(("no report of a trainer yet", "dim"))
         return
-    held_out = ""
-    if one.held_out is not None:
-        sure = one.held_out_ci95
-        within = "" if sure is None else f" ± {sure:.2f} of {one.held_out_items}"
-        start = number(one.held_out_initial)
-        held_out = f"  held-out {number(one.held_out)}{within} (start {start})"
     if one.answer:
         yield styled(one.answer)
-    yield styled(
-        f"own reward {number(one.reward_local)} (start {number(one.reward_initial)}){held_out}"
-    )
+    held_out = held_out_words(one.held_out_initial, one.held_out)
+    own = f"own reward {number(one.reward_local)} (start {number(one.reward_initial)})"
+    yield styled(f"held-out {held_out}  {own}" if held_out else own)
     if one.message:
         yield styled((f"{one.state}: ", COLOURS.get(one.state, "")), one.message)
     for finding in one.findings:

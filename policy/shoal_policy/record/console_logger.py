@@ -23,7 +23,7 @@ from shoal_settings.schema import Settings
 log = logging.getLogger(__name__)
 
 ROUND_INTERVAL_S = 2.0  # keeps a log readable; a guess
-OPTIONAL_PARTS = ("start", "pace", "external reward", "share")
+OPTIONAL_PARTS = ("start", "external reward", "share", "pace", "interval")
 """Parts that are omitted one after the other until a line fits the terminal."""
 PHASE_INTERVAL_S = 10.0  # a guess: a person sees progress, and a log stays short
 
@@ -106,11 +106,15 @@ class ConsoleLogger:
         total = f"/{self._settings.rounds}" if self._settings.rounds else ""
         yield "", "round "
         yield "", (f"{record.round}{total}", "bold")
-        yield "", "  own reward "
-        yield "", (_show(progress.reward_now), "bold green")
+        initial, latest = progress.evaluations()
+        if latest is not None:
+            yield "", "  held-out "
+            yield "", (latest.share, "bold green")
+            yield "interval", str(latest).removeprefix(latest.share)
+            if initial is not None and initial.round != latest.round:
+                yield "", f" (start {initial.share})"
+        yield "", f"  own reward {_show(progress.reward_now)}"
         yield "start", f" (start {_show(progress.reward_initial)})"
-        if progress.held_out is not None:
-            yield "", f"  held-out {_show(progress.held_out['pass@1'])}"
         external, groups = (sum(column) for column in zip(*self._groups, strict=True))
         yield "", (f"  external {record.groups_external}/{self._settings.external}", "cyan")
         if groups:

@@ -143,7 +143,7 @@ class TrainingHistory:
             more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
             return findings[0].message + more
         if not recent.is_full:
-            return f"too early to tell, after {recent.rounds} rounds"
+            return f"no alarm; {recent.rounds} rounds are too few to judge"
         if not recent.answers:
             return "no problem found; it generates no own answers"
         best = f", at best {self.best:.3f} at round {self.best_round}" if self.trains else ""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from shoal_ipc.answers.held_out import Evaluation, evaluation
 from shoal_ipc.answers.node import WINDOW
 
 
@@ -143,6 +144,8 @@ class RunCounters:
     """Own reward of the latest rounds, at most WINDOW."""
     held_out: dict[str, Any] | None = None
     """The latest held-out evaluation: `shoal_policy.evaluate.HeldOut.to_json`."""
+    held_out_initial: dict[str, Any] | None = None
+    """The first one of the same questions."""
 
     def add(self, record: RoundRecord) -> None:
         """Count a finished round."""
@@ -158,6 +161,17 @@ class RunCounters:
             self.first_rewards.append(record.reward_local)
         self.last_rewards.append(record.reward_local)
         del self.last_rewards[:-WINDOW]
+
+    def add_held_out(self, held_out: dict[str, Any]) -> None:
+        """Set the latest evaluation; the first one is kept while the questions are the same."""
+        first = self.held_out_initial
+        if first is None or _asked(first) != _asked(held_out):
+            self.held_out_initial = held_out
+        self.held_out = held_out
+
+    def evaluations(self) -> tuple[Evaluation | None, Evaluation | None]:
+        """Return the first and the latest held-out evaluation."""
+        return _evaluation(self.held_out_initial), _evaluation(self.held_out)
 
     @property
     def reward_initial(self) -> float | None:
@@ -178,6 +192,17 @@ class RunCounters:
         """Restore counters; unknown ones are ignored."""
         known = {k: v for k, v in counters.items() if k in cls.__dataclass_fields__}
         return cls(**known)
+
+
+def _asked(held_out: Mapping[str, Any]) -> tuple[int, list[str]]:
+    """Return what was asked: the number of questions, and their families."""
+    return held_out["num_items"], sorted(held_out["families"])
+
+
+def _evaluation(held_out: Mapping[str, Any] | None) -> Evaluation | None:
+    if held_out is None:
+        return None
+    return evaluation(held_out["round"], held_out["pass@1"], held_out["num_items"])
 
 
 def _mean(values: list[float]) -> float | None:

@@ -12,7 +12,7 @@ from shoal_policy.record.progress import RunCounters
 
 _COUNTED = ("reward_initial", "groups_not_shared", "tokens_generated")
 """Fields of `RunCounters` in every status."""
-_OF_TRAINING = ("groups_external_used", "groups_local_used", "external_sampled", "held_out")
+_OF_TRAINING = ("groups_external_used", "groups_local_used", "external_sampled")
 """Fields of `RunCounters` that a node that only generates omits."""
 
 
@@ -31,9 +31,12 @@ def build_status(
     """
     counted = (*_COUNTED, *(_OF_TRAINING if trains else ()))
     current = current if state in ("training", "generating") else None
+    initial, latest = progress.evaluations() if trains else (None, None)
     view = TrainerView(
         state=state,
         reward_local=progress.reward_now,
+        held_out=latest,
+        held_out_initial=initial,
         phase=None if current is None else str(current.phase),
         progress=None if current is None else current.progress,
         **{name: getattr(progress, name) for name in counted},

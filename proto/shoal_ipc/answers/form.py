@@ -60,7 +60,7 @@ def absent(**about: Any) -> Any:
 def measured(metric: str, help: str, **how: Any) -> Any:
     """Return a field that is exported to Prometheus as `metric`, with the HELP text `help`.
 
-    `how` has the `default` and, for a mapping of numbers, the `key` of the exported one.
+    `how` has the `default` and, for an answer within this one, the `key` of the exported field.
     """
     key = how.pop("key", None)
     return field(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from shoal_ipc.answers.form import Lines, Name, Versioned, absent, measured
+from shoal_ipc.answers.held_out import Evaluation
 from shoal_ipc.answers.learning import Learning
 from shoal_ipc.answers.peer import CostView, DiskView, Relay, SwarmView, Verdicts, WorkerView
 
@@ -96,10 +97,15 @@ class TrainerView:
     tokens_generated: int | None = measured(
         "shoal_generated_tokens_total", "Tokens this node generated."
     )
-    held_out: dict[str, float] | None = measured(
+    held_out: Evaluation | None = measured(
         "shoal_held_out_pass_ratio",
         "Share of held-out questions that passed, in the latest evaluation.",
-        key="pass@1",
+        key="pass_at_1",
+    )
+    held_out_initial: Evaluation | None = measured(
+        "shoal_held_out_pass_ratio_initial",
+        "Share of them that passed in the first evaluation.",
+        key="pass_at_1",
     )
     learning: Learning | None = None
     paused: str | None = None

@@ -8,6 +8,14 @@ export const reward = (value) => (has(value) ? value.toFixed(2) : DASH);
 
 export const sure = (value, within) => (has(value) && has(within) ? `${reward(value)} ± ${reward(within)}` : reward(value));
 
+// A held-out evaluation: a share with its interval, or the count where the questions are few.
+export const FEW_ITEMS = 30;
+export function evaluated(one, withInterval = true) {
+  if (!one) return DASH;
+  if (one.num_items && one.num_items < FEW_ITEMS) return `${Math.round(one.pass_at_1 * one.num_items)} of ${one.num_items}`;
+  return withInterval && has(one.low) && has(one.high) ? sure(one.pass_at_1, (one.high - one.low) / 2) : reward(one.pass_at_1);
+}
+
 export const share = (value) => (has(value) ? `${Math.round(value * 100)} %` : DASH);
 
 export const count = (value) =>

@@ -1,6 +1,6 @@
 // Is it learning? The figures, the curve of the whole run, and a small one for each family.
 import { at, facts, foreign, make, rows, say, show } from "./dom.js";
-import { has, plural, reward, sure } from "./format.js";
+import { evaluated, has, plural, reward, sure } from "./format.js";
 import { Chart } from "./chart.js";
 import { finding } from "./right.js";
 
@@ -17,10 +17,11 @@ export function learning(peer) {
   const more = now.message && (now.state !== "ok" || !now.answer);
   say(at("learning-says"), more ? `${now.message}.` : "");
   show(at("learning-says"), Boolean(more));
-  const of = now.held_out_items ? `of ${plural(now.held_out_items, "question")} never trained on` : "of questions never trained on";
+  const [latest, initial] = [now.held_out, now.held_out_initial];
+  const of = latest?.num_items ? `of ${plural(latest.num_items, "question")} never trained on` : "of questions never trained on";
   facts(at("learning-figures"), [
-    ["own reward", sure(now.reward_local, now.reward_local_ci95), has(now.reward_initial) ? `mean of 20 rounds; ${reward(now.reward_initial)} in the first ${FIRST}` : "mean of 20 rounds"],
-    ["held out", sure(now.held_out, now.held_out_ci95), has(now.held_out_initial) ? `${of}; ${reward(now.held_out_initial)} at the start` : of],
+    ["held-out", evaluated(latest), initial && initial.round !== latest?.round ? `${of}; ${evaluated(initial, false)} at the start` : of],
+    ["own reward", sure(now.reward_local, now.reward_local_ci95), has(now.reward_initial) ? `training questions, mean of 20 rounds; ${reward(now.reward_initial)} in the first ${FIRST}` : "training questions, mean of 20 rounds"],
     ["rounds", String(now.round), null],
   ]);
   show(at("learning-findings"), now.findings.length > 0);

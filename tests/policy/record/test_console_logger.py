@@ -35,7 +35,9 @@ def reported(
 
 
 def play(narrator: ConsoleLogger, *numbers: int) -> RunCounters:
-    progress = RunCounters(held_out=dict(HELD_OUT))
+    progress = RunCounters()
+    progress.add_held_out({**HELD_OUT, "round": 0, "pass@1": 0.125, "num_items": 192})
+    progress.add_held_out({**HELD_OUT, "num_items": 192})
     for number in numbers:
         one = record(
             number,
@@ -60,8 +62,7 @@ def test_a_log_file_gets_whole_lines_every_few_seconds() -> None:
     play(made, 3, 4, 9)
     lines = output.getvalue().splitlines()
     assert [line.split("  ")[0] for line in lines] == ["round 1/9", "round 3/9", "round 9/9"]
-    assert "own reward 0.250 (start 0.250)" in lines[0]
-    assert "held-out 0.500" in lines[0]
+    assert "held-out 0.500 ± 0.070 of 192 (start 0.125)  own reward 0.250 (start 0.250)" in lines[0]
     assert "external 1/4 (25%) reward 0.75" in lines[0]
     assert "200 tok/s" in lines[0]
     assert "peer" not in lines[0]
@@ -74,12 +75,14 @@ def test_a_line_fits_its_terminal_and_says_the_same_things_first(width: int) -> 
     play(made, 1)
     line = re.sub(r"\x1b\[[\d;]*[mK]|\r", "", output.getvalue()).rstrip("\n")
     assert len(line) < width
-    assert line.startswith("round 1/9  own reward 0.250")
-    assert "external 1/4" in line
+    assert line.startswith("round 1/9  held-out 0.500")
+    assert "(start 0.125)" in line
     if width >= 80:
-        assert "held-out 0.500" in line
+        assert "own reward 0.250" in line
+        assert "external 1/4" in line
+    if width >= 100:
         assert line.endswith("12 peers")
-    assert ("(start 0.250)" in line) == (width >= 120)
+    assert ("± 0.070 of 192" in line) == (width >= 100)
 
 
 def test_without_a_node_the_number_of_peers_is_unknown() -> None:

@@ -36,6 +36,24 @@ def test_counters_add_up() -> None:
     assert progress.tokens_generated == 15
 
 
+def test_the_first_evaluation_stays_while_the_questions_are_the_same() -> None:
+    progress, names = RunCounters(), ["gcd", "sums"]
+
+    def add(number: int, num_items: int, of: list[str]) -> tuple[int, int]:
+        families = dict.fromkeys(of, 0.5)
+        progress.add_held_out(
+            {"round": number, "pass@1": 0.5, "num_items": num_items, "families": families}
+        )
+        first, latest = RunCounters.from_json(progress.to_json()).evaluations()
+        assert first is not None and latest is not None
+        return first.round, latest.round
+
+    assert add(0, 16, names) == (0, 0)
+    assert add(25, 16, names[::-1]) == (0, 25)
+    assert add(50, 24, names) == (50, 50)
+    assert add(75, 24, ["gcd", "other"]) == (75, 75)
+
+
 def test_start_and_now_are_the_first_and_the_latest_rounds() -> None:
     progress = RunCounters()
     assert progress.reward_initial is None

@@ -10,6 +10,7 @@ from shoal.view.model import ShownPeer
 from shoal.view.run import RunFile
 from shoal_ipc import messages as m
 from shoal_ipc.answers.form import read
+from shoal_ipc.answers.held_out import evaluation
 from shoal_ipc.answers.views import VIEWS
 from shoal_wire.types import GroupId, PeerId
 
@@ -34,7 +35,8 @@ STATUS: dict[str, Any] = {
         "reward_initial": 0.31,
         "phase": "generating",
         "progress": {"round": 24, "done": 3, "total": 8, "elapsed_s": 2.5, "remaining_s": 4.1},
-        "held_out": {"round": 20, "pass@1": 0.25},
+        "held_out": {"round": 20, "pass_at_1": 0.25, "num_items": 64, "low": 0.16, "high": 0.37},
+        "held_out_initial": {"round": 0, "pass_at_1": 0.125, "num_items": 64},
         "last_error": None,
         "learning": {"state": "ok", "message": "nothing wrong; own reward 0.360", "findings": []},
     },
@@ -142,7 +144,12 @@ DOCTOR: dict[str, Any] = {
         {"check": "disk", "state": "warn", "message": "1 GiB free", "remedy": "make room"},
     ],
 }
-RUN = RunFile(round=23, reward_local=0.36, held_out=0.125, held_out_initial=0.125)
+RUN = RunFile(
+    round=23,
+    reward_local=0.36,
+    held_out=evaluation(10, 0.125, 64),
+    held_out_initial=evaluation(0, 0.125, 64),
+)
 GIVEN: dict[str, Any] = {
     "status": STATUS,
     "peers": PEERS,

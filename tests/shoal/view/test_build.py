@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from shoal.view.model import ShownPeer
 from shoal.view.run import RunFile
 from shoal_base.visible import visible
 from shoal_ipc.answers.form import to_json
+from shoal_ipc.answers.held_out import evaluation
 from shoal_ipc.answers.peer import Refusals
 from shoal_wire.invite import decode_invite
 from tests.shoal.view.node_answers import (
@@ -39,7 +41,9 @@ def test_a_node_that_learns() -> None:
     assert one.health.message == "Learning with 1 other node. disk: 1 GiB free"
     assert one.health.remedy == "make room"
     assert "generating, 3 of 8" in one.health.phase
-    assert (one.learning.held_out, one.learning.held_out_initial) == (0.25, 0.125)
+    first, latest = one.learning.held_out_initial, one.learning.held_out
+    assert first is not None and (first.round, first.pass_at_1) == (0, 0.125)
+    assert latest is not None and (latest.round, latest.pass_at_1) == (20, 0.25)
     assert [row.peer_id for row in one.publishers] == [ME, FRIEND, FOE]
     assert [row.reputation for row in one.publishers] == ["me", "fine", "banned"]
     assert one.publishers[1].relayed
@@ -96,8 +100,28 @@ def test_its_last_rounds_are_those_on_disk_where_it_was_killed() -> None:
 
 def test_its_figures_are_of_the_same_rounds_as_its_answer() -> None:
     run = RunFile(round=STATUS["round"] + 1, reward_local=0.405, answer="Yes: own reward rose")
-    one = shown(run=run).learning
+    trainer = {**STATUS["trainer"], "held_out": None}
+    one = shown(run=run, status={**STATUS, "trainer": trainer}).learning
     assert (one.answer, one.reward_local, one.round) == (run.answer, 0.405, run.round)
+
+
+def test_held_out_questions_answer_before_own_reward() -> None:
+    """From the second evaluation on, which was at round 25; own reward takes 40 rounds."""
+    rose = {"round": 25, "pass_at_1": 0.5625, "num_items": 192, "low": 0.49, "high": 0.63}
+    first = {"round": 0, "pass_at_1": 0.104, "num_items": 192, "low": 0.07, "high": 0.16}
+    trainer = {**STATUS["trainer"], "held_out": rose, "held_out_initial": first}
+    status = {**STATUS, "round": 28, "trainer": trainer}
+    early = RunFile(round=28, held_out=evaluation(25, 0.5625, 192))
+    late = replace(early, answer="No: own reward fell")
+    for run in (early, late):
+        found = shown(run=run, status=status).learning
+        assert found.answer.startswith("Yes: right answers rose from 0.10 to 0.56 of 192")
+
+
+def test_its_latest_evaluation_is_that_on_disk_where_it_was_killed() -> None:
+    run = RunFile(round=50, held_out=evaluation(50, 0.5, 64))
+    found = shown(run=run, down_since_unix=AT_UNIX).learning
+    assert found.held_out == run.held_out
 
 
 def test_its_json_holds_all_of_it_and_a_version() -> None:

@@ -18,6 +18,7 @@ from shoal.view.run import RunFile
 from shoal_ipc import messages as m
 from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.form import read
+from shoal_ipc.answers.held_out import evaluation
 from shoal_ipc.answers.learning import Ledger
 from shoal_ipc.answers.node import Status
 from shoal_ipc.answers.peer import Peers
@@ -159,12 +160,16 @@ def test_of_a_long_run_there_are_its_first_mark_and_its_latest(folder: Path) -> 
     path.write_text("\n".join(lines) + "\n" + '{"cut')
     follower = FolderFollower(folder)
     run = follower.now().run
-    assert (run.held_out_initial, run.held_out, run.round) == (0.0, 0.3, 3999)
+    assert run.held_out_initial is not None and run.held_out is not None
+    assert (run.held_out_initial.pass_at_1, run.held_out.pass_at_1) == (0.0, 0.3)
+    assert run.round == 3999
     assert run.reward_local == pytest.approx((3999 - 9.5) / 4000), "of the latest twenty"
     with path.open("a") as file:
         file.write(' short"}\n' + json.dumps(marks[2]) + "\n")
-    assert follower.now().run.held_out == 0.2
+    assert follower.now().run.held_out == evaluation(2, 0.2, 0)
     path.write_text("7\n[1]\n" + json.dumps(marks[3]) + "\n")  # a shorter one in its place
-    assert follower.now().run == RunFile(held_out=0.3, held_out_initial=0.3)
+    assert follower.now().run == RunFile(
+        held_out=evaluation(3, 0.3, 0), held_out_initial=evaluation(3, 0.3, 0)
+    )
     path.unlink()
     assert follower.now().run == RunFile()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from shoal.view.run import MAX_POINTS, RunReader
+from shoal_ipc.answers.held_out import evaluation
 from shoal_ipc.answers.node import WINDOW
 from shoal_policy.record.metrics import MetricsFile
 
@@ -69,6 +70,7 @@ def test_the_trainers_own_file_is_read(tmp_path: Path) -> None:
 def test_how_sure_a_share_of_held_out_questions_is(tmp_path: Path) -> None:
     event = {"event": "held_out", "round": 0, "held_out/pass@1": 0.5, "held_out/num_items": 96}
     run = read(tmp_path, json.dumps(event) + "\n")
+    assert run.facts().held_out == evaluation(0, 0.5, 96)
     assert run.curves()["points"][-2:] == [[pytest.approx(0.402)], [pytest.approx(0.598)]]
 
 

@@ -41,7 +41,7 @@ def test_what_stands_at_80_by_24() -> None:
         "warn: Learning with 1 other node. disk: 1 GiB free",
         "round 24: generating, 3 of 8, for 2.5 s, ~4.1 s left",
         "→ make room",
-        "own reward 0.360 (start 0.310)  held-out 0.250 (start 0.125)",
+        "held-out 0.250 ± 0.105 of 64 (start 0.125)  own reward 0.360",
         "this node       30     39      -  me  tiny",
         f"…{FRIEND[-10:]}     40     61  0.500  fine, relay  tiny",
         "banned 2 min 0 s",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from shoal_ipc.answers.doctor import Finding, State
+from shoal_ipc.answers.held_out import held_out_words
 from shoal_p2p.buffer.types import DropCause, InsertOutcome
 from shoal_p2p.ipc.checks.seen import Seen, found
 
@@ -33,16 +34,19 @@ def trainer(seen: Seen) -> Iterator[Finding]:
 
 def learning(seen: Seen) -> Iterator[Finding]:
     """The trainer's view of its own learning, and whether external groups reach it."""
-    report = None if seen.status.trainer is None else seen.status.trainer.learning
+    one = seen.status.trainer
+    if one is not None and (words := held_out_words(one.held_out_initial, one.held_out)):
+        yield found("learning", f"held-out {words}: right answers to questions it never trains on")
+    report = None if one is None else one.learning
     if report is None or not report.state:
         return
-    for one in report.findings:
-        example = f"; {one.example}" if one.example else ""
+    for alarm in report.findings:
+        example = f"; {alarm.example}" if alarm.example else ""
         yield found(
             "learning",
-            f"{one.message}, since round {one.since_round}{example}",
-            one.state,
-            one.remedy,
+            f"{alarm.message}, since round {alarm.since_round}{example}",
+            alarm.state,
+            alarm.remedy,
         )
     if not report.findings:
         yield found("learning", report.message)
