@@ -49,7 +49,7 @@ from shoal_p2p.net.streams import (
     reset_stream,
     wait_for_end,
 )
-from shoal_p2p.net.windows import MAX_BODY_BYTES
+from shoal_p2p.net.windows import MAX_BODY_BYTES, WindowedStream
 from shoal_p2p.net.yamux import abort
 from shoal_p2p.reputation.scoring import Cause
 from shoal_wire.types import PeerId
@@ -194,8 +194,11 @@ class Libp2pGossip(MeshGossip):
             await reset_stream(stream)
 
     async def _read_all(self, stream: Stream, peer: PeerId) -> None:
-        frames = FrameReader(muxed_stream(stream), MAX_RPC_BYTES)
+        muxed = muxed_stream(stream)
+        frames = FrameReader(muxed, MAX_RPC_BYTES)
         slots = trio.Semaphore(self._limits.max_validating_per_peer)
+        if isinstance(muxed, WindowedStream):
+            muxed.consume = partial(self._consume, peer, frames, slots)
         while True:
             await self._pause_reading(peer)
             raw = await frames.read()
@@ -208,6 +211,34 @@ class Libp2pGossip(MeshGossip):
                     await trio.lowlevel.checkpoint()
                 is_first = False
                 await self._handle_part(peer, part, slots)
+
+    def _consume(
+        self, peer: PeerId, frames: FrameReader, slots: trio.Semaphore, data: bytes
+    ) -> bool:
+        """Process `data` if it is one whole RPC and nothing has to wait. Otherwise return False,
+        and the reader processes it."""
+        raw = frames.whole_frame(data)
+        now = trio.current_time()
+        if (
+            raw is None
+            or slots.value < self._limits.max_validating_per_peer
+            or self._mesh.is_graylisted(peer)
+            or not self._mesh.may_read(peer, now)
+        ):
+            return False
+        try:
+            parts = list(decode(raw, self._limits))
+            if len(parts) > 1 or len(parts[0].messages) > slots.value:
+                return False
+            for event in self._mesh.receive(peer, parts[0], now):
+                if isinstance(event, MessageReceived):
+                    slots.acquire_nowait()
+                    self._admit(peer, event.message, slots.release)
+                else:
+                    self._perform((event,))
+        except Exception:  # noqa: BLE001 - raised again by the reader, which handles it
+            return False
+        return True
 
     async def _pause_reading(self, peer: PeerId) -> None:
         """Pause reading while a peer exceeds its rate, and charge offences by the second."""

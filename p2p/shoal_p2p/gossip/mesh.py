@@ -179,6 +179,10 @@ class Mesh:
         self._peers.forget_subscriptions(peer)
         self._meshes.remove(peer)
 
+    def may_read(self, peer: PeerId, now: float) -> bool:
+        """Return whether `peer` can be read now, without a pause."""
+        return self._limit_of(peer, now).wait_s(now) <= 0
+
     def pause(self, peer: PeerId, now: float) -> PauseReading | None:
         """Return how long `peer` should not be read from now; None if it can be read."""
         limit = self._limit_of(peer, now)

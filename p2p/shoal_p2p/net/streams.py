@@ -98,6 +98,17 @@ class FrameReader:
         del self._buffer[: start + length]
         return frame
 
+    def whole_frame(self, data: bytes) -> bytes | None:
+        """Return the frame if `data`, which is the next of the stream, is exactly one frame."""
+        if self._buffer or not data:
+            return None
+        length, start = data[0], 1
+        if length >= 0x80:
+            if len(data) < 2 or data[1] >= 0x80:
+                return None
+            length, start = (length & 0x7F) | data[1] << 7, 2
+        return data[start:] if len(data) == start + length else None
+
     async def _fill(self) -> None:
         piece = await self._stream.read(PIECE_BYTES)
         if not piece:

@@ -7,6 +7,7 @@ import random
 import pytest
 import trio
 import trio.testing
+from libp2p.network.stream.exceptions import StreamEOF
 from libp2p.utils.varint import encode_uvarint
 
 from shoal_p2p.gossip.codec import MAX_RPC_BYTES
@@ -33,6 +34,34 @@ async def test_frames_survive_any_fragmentation() -> None:
         pieces = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
         reader = FrameReader(Pieces([p for p in pieces if p]), 1 << 20)
         assert [await reader.read() for _ in bodies] == bodies
+
+
+async def test_a_whole_frame_is_the_one_that_the_reader_returns() -> None:
+    """In 4,000 generated pieces: one frame, several, parts of one, and noise."""
+    generator = random.Random(2)
+    num_whole = 0
+    for _ in range(4000):
+        sizes = [generator.choice((0, 1, 127, 128, 300, 16_383, 16_384, 20_000))]
+        sizes += [generator.randrange(300)] * generator.randrange(2)
+        data = b"".join(encode_uvarint(size) + generator.randbytes(size) for size in sizes)
+        data = data[generator.choice((0, 0, 0, 1)) : generator.choice((None, None, -1))]
+        reader = FrameReader(Pieces([data] if data else []), 1 << 20)
+        whole = reader.whole_frame(data)
+        try:
+            frame = await reader.read()
+        except (StreamEOF, MalformedFrameError):
+            assert whole is None
+            continue
+        num_whole += whole is not None
+        assert whole is None or (whole == frame and not reader._buffer)
+    assert num_whole > 500
+
+
+async def test_a_frame_is_not_whole_while_the_reader_holds_a_part_of_another() -> None:
+    reader = FrameReader(Pieces([b"\x02a"]), 1 << 20)
+    with pytest.raises(StreamEOF):
+        await reader.read()
+    assert reader.whole_frame(b"\x01b") is None
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ The attacker is a host whose frames are written by hand, beyond any window grant
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -262,3 +263,46 @@ async def run_script(frames: list[tuple[int, int, int, int, int]]) -> None:
             nursery.start_soon(accept)
             await muxed.handle_incoming()
     assert not muxed.stream_buffers
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+async def test_data_is_consumed_while_its_reader_waits_and_left_to_it_otherwise(
+    share: float,
+) -> None:
+    """Five windows in 130 pieces; the consumer takes that share, and nothing is lost or moved."""
+    taken: list[bytes] = []
+    read: list[bytes] = []
+    generator = random.Random(3)
+
+    def consume(data: bytes) -> bool:
+        if generator.random() >= share:
+            return False
+        taken.append(data)
+        order.append(data)
+        return True
+
+    order: list[bytes] = []
+    async with open_attack() as attack:
+        (stream_id,) = await attack.open_streams(1)
+        stream: Any = attack.theirs.streams[stream_id]
+        stream.consume = consume
+
+        async def read_all() -> None:
+            while True:
+                data = await stream.read(1 << 20)
+                read.append(data)
+                order.append(data)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read_all)
+            mine: Any = attack.mine.streams[stream_id]
+            sent = [bytes([n % 256]) * 10_000 for n in range(130)]
+            with trio.fail_after(20):
+                for number, piece in enumerate(sent, 1):
+                    await mine.write(piece)
+                    if number % 2 == 0:
+                        await until(lambda n=number: sum(map(len, order)) == 10_000 * n)
+            nursery.cancel_scope.cancel()
+    assert b"".join(order) == b"".join(sent)
+    assert len(taken) > len(sent) // 10
+    assert read
