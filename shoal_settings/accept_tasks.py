@@ -3,7 +3,7 @@
 ask            show each one at the terminal and ask; without a terminal none is taken
 none           none
 20MB           those of at most 20 MB without code
-20MB,words     the same, and the task `words` with its code
+20MB,words     the same, and the task `words` with its code, or its data set of a hub
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ NONE: Final = "none"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptRule:
-    """The largest tasks that are taken, and the names of those that may hold code."""
+    """The largest tasks that are taken, and the names of those that may hold what it does not
+    bound: code, and data sets of a hub."""
 
     max_bytes: int
     names: frozenset[str]
 
-    def refusal(self, name: str, num_bytes: int, *, has_code: bool) -> str:
-        """Return why a task is not taken; empty if it is."""
+    def refusal(self, name: str, num_bytes: int, danger: str = "") -> str:
+        """Return why a task is not taken; empty if it is. `danger` is what it holds, in words."""
         if num_bytes > self.max_bytes:
             return f"it has {num_bytes:,} bytes, and --accept-tasks allows {self.max_bytes:,}"
-        if has_code and name not in self.names:
-            return f"it holds code, and --accept-tasks does not name it: add ,{name}"
+        if danger and name not in self.names:
+            return f"{danger}, and --accept-tasks does not name it: add ,{name}"
         return ""
 
 

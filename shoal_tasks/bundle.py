@@ -96,7 +96,12 @@ def bundle_of(spec: FamilySpec, examples: Examples | None = None) -> Bundle:
             raise FamilyError(f"{path} has changed since the start")
     if len(files) > MAX_BUNDLE_FILES:
         raise FamilyError(f"it has {len(files)} files, and at most {MAX_BUNDLE_FILES} travel")
-    return Bundle(files=tuple(files), good=_short(examples.good), bad=_short(examples.bad))
+    return Bundle(
+        files=tuple(files),
+        good=_short(examples.good),
+        bad=_short(examples.bad),
+        hub_rows=spec.hub_rows,
+    )
 
 
 def _name(path: Path, required: RequiredFile, used: set[str]) -> str:
@@ -121,6 +126,8 @@ def bundle_error(spec: FamilySpec, bundle: Bundle) -> str:
         return "a file is too large"
     if any(one.name == ACCEPTED_FILE for one in bundle.files):
         return f"a file has the name {ACCEPTED_FILE}"
+    if bundle.hub_rows and spec.is_environment:
+        return "a game has no rows"
     return ""
 
 
@@ -146,6 +153,7 @@ def write_accepted(folder: Path, family: TaskFamily, bundle: Bundle, *, sent_by:
         "files": [one.name for one in bundle.files],
         "good": list(bundle.good),
         "bad": list(bundle.bad),
+        "hub_rows": bundle.hub_rows,
         "sent_by": sent_by,
     }
     path = folder / ACCEPTED_FILE
@@ -166,7 +174,8 @@ def load_accepted(path: Path) -> FamilySpec:
             **{**family, "answer_format": AnswerFormat(family["answer_format"])}, config=config
         )
         spec = with_files(spec, path.parent, names)
-    except (KeyError, TypeError, ValueError) as error:
+        spec = dataclasses.replace(spec, hub_rows=str(content["hub_rows"]))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FamilyError(f"{path}: not an accepted task ({error})") from None
     for file in files_here(spec):
         if not file.is_file():

@@ -31,7 +31,7 @@ from shoal_tasks.data.arrow_data import (
 )
 from shoal_tasks.data.csv_data import read_csv
 from shoal_tasks.data.encodings import decode_text, marked_encoding
-from shoal_tasks.data.hub_data import HUB, read_hub
+from shoal_tasks.data.hub_data import HUB, is_pinned, read_hub
 from shoal_tasks.data.json_data import read_json
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.json_values import Placed, Record
@@ -40,7 +40,15 @@ from shoal_wire.limits import MAX_TASK_FILE_BYTES
 MAX_FILE_BYTES: Final = MAX_TASK_FILE_BYTES
 """Maximum size of a data file and of its rows file, which the task worker holds in memory."""
 
-__all__ = ["HUB", "MAX_FILE_BYTES", "DataFile", "DataForm", "ReadOptions", "read_records"]
+__all__ = [
+    "HUB",
+    "MAX_FILE_BYTES",
+    "DataFile",
+    "DataForm",
+    "ReadOptions",
+    "is_pinned",
+    "read_records",
+]
 
 _GZIP: Final = b"\x1f\x8b"
 _STREAM: Final = b"\xff\xff\xff\xff"

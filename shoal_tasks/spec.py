@@ -151,6 +151,8 @@ class FamilySpec:
     """Lines for the user about the task file's data, such as repeats; never on the wire."""
     share: bool = field(default=False, compare=False)
     """True if this node sends the family's files to peers that ask; never on the wire."""
+    hub_rows: str = field(default="", compare=False)
+    """JSON of the task file's keys that make the rows, if they are on a hub at a named commit."""
     canonical: str = field(init=False, repr=False, compare=False)
     """The configuration as `canonical_json`."""
     digest: Digest = field(init=False, repr=False, compare=False)

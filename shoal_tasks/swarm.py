@@ -245,6 +245,27 @@ def families_without_files(
     return tuple(found)
 
 
+def families_without_servers(
+    manifest: Manifest, task_files: Sequence[str]
+) -> tuple[FamilySpec, ...]:
+    """Return the families on an OpenEnv server that no task file here names.
+
+    Raises:
+        ManifestError: a task file that cannot be used.
+    """
+    here, away = _here_and_away(task_files)
+    named = {spec.name for spec in here} | set(away)
+    found = []
+    for family in manifest.families:
+        try:
+            spec = _spec(family)
+        except FamilyError:
+            continue
+        if spec.is_on_a_server and spec.name not in named:
+            found.append(spec)
+    return tuple(found)
+
+
 def families_of(specs: Iterable[FamilySpec]) -> tuple[TaskFamily, ...]:
     """Convert specs to families of a manifest."""
     return tuple(

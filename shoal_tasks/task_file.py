@@ -53,8 +53,9 @@ from typing import Any, Final
 
 from shoal_base.toml_file import read_toml
 from shoal_tasks.bundle import ACCEPTED_FILE, accepted_examples, can_travel, load_accepted
-from shoal_tasks.data_files import HUB, ReadOptions, read_file
+from shoal_tasks.data_files import ReadOptions, read_file
 from shoal_tasks.errors import FamilyError, ServerUnavailable
+from shoal_tasks.hub_rows import hub_rows_of
 from shoal_tasks.lint.attempts import Examples
 from shoal_tasks.openenv.address import PREFIXES, parse_address
 from shoal_tasks.openenv.identity import look_up
@@ -154,9 +155,7 @@ def unshared_task_files(paths: Sequence[str]) -> tuple[str, ...]:
             table = {} if path.name == ACCEPTED_FILE else _read(path)
         except FamilyError:
             continue
-        has_files = not str(table.get("rows", table.get("environment", ""))).startswith(
-            (HUB, PREFIX, *PREFIXES)
-        )
+        has_files = not str(table.get("environment", "")).startswith((PREFIX, *PREFIXES))
         if table and has_files and not table.get("share", False):
             found.append(str(path))
     return tuple(found)
@@ -173,25 +172,20 @@ def load_task_file(path: Path) -> FamilySpec:
     make = _environment if "environment" in table else _family
     try:
         spec = make(table, path.parent)
-        _check_share(spec, table)
-        return replace(spec, share=table.get("share", False))
+        if not table.get("share", False):
+            return spec
+        _check_share(spec)
+        return replace(spec, share=True, hub_rows=hub_rows_of(table))
     except FamilyError as error:
         raise FamilyError(f"{path}: {error}") from None
 
 
-def _check_share(spec: FamilySpec, table: Mapping[str, Any]) -> None:
+def _check_share(spec: FamilySpec) -> None:
     """Raise `FamilyError` where the author shares what does not travel."""
-    if not table.get("share", False):
-        return
     if spec.is_local:
         raise FamilyError("share is not for local = true: each node has a reward of its own")
     if not can_travel(spec):
         raise FamilyError("share is of rows or a Python game, and this family has no file")
-    if table.get("rows", "").startswith(HUB):
-        raise FamilyError(
-            "share is of files, and these rows are on a hub: joining nodes name the same task "
-            "file, or write the rows to a file and name that"
-        )
 
 
 def examples_in(path: Path) -> Examples:

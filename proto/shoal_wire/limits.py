@@ -45,6 +45,9 @@ MAX_BUNDLE_FILES: Final = 16
 MAX_EXAMPLES: Final = 32
 MAX_EXAMPLE_BYTES: Final = 4096
 
+MAX_HUB_ROWS_BYTES: Final = 16 * 1024
+"""Longest description of rows that are on a hub."""
+
 MAX_TASK_ANSWER_BYTES: Final = TASK_PIECE_BYTES + 512 * 1024
 """A `TaskAnswer`: a piece, or a bundle with the digests of all pieces and all examples."""
 

@@ -14,6 +14,7 @@ from shoal_wire.limits import (
     MAX_BUNDLE_FILES,
     MAX_EXAMPLE_BYTES,
     MAX_EXAMPLES,
+    MAX_HUB_ROWS_BYTES,
     MAX_RETRY_MS,
     MAX_TASK_FILE_BYTES,
     SHORT_DIGEST_BYTES,
@@ -92,6 +93,13 @@ class Bundle:
     files: Annotated[tuple[BundleFile, ...], sized(1, MAX_BUNDLE_FILES, "number of files")]
     good: _Examples = ()
     bad: _Examples = ()
+    hub_rows: Annotated[str, sized(0, MAX_HUB_ROWS_BYTES, "length of hub_rows")] = ""
+    """If not empty, the first file is not sent: JSON of the keys that make it from a hub's data
+    set (`shoal_tasks.hub_rows`)."""
+
+    def is_sent(self, file: int) -> bool:
+        """Return whether pieces of the file at this position are sent."""
+        return file > 0 or not self.hub_rows
 
     @property
     def num_bytes(self) -> int:

@@ -15,8 +15,17 @@ HUB: Final = "hf:"
 """Prefix of a data set on the Hub: `hf:org/name[/config][@revision][:split]`."""
 
 _NAME: Final = re.compile(
-    r"(?P<path>[\w.-]+/[\w.-]+)(?:/(?P<config>[\w.-]+))?(?:@(?P<revision>[\w.-]+))?(?::(?P<split>.+))?"
+    # Not "../name": the library would read a folder of this machine.
+    r"(?P<path>\w[\w.-]*/\w[\w.-]*)(?:/(?P<config>[\w.-]+))?(?:@(?P<revision>[\w.-]+))?(?::(?P<split>.+))?"
 )
+
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+
+
+def is_pinned(source: str) -> bool:
+    """Return whether a source names a data set at one commit, so that its rows never change."""
+    named = _NAME.fullmatch(source.removeprefix(HUB)) if source.startswith(HUB) else None
+    return named is not None and _COMMIT.fullmatch(named["revision"] or "") is not None
 
 
 def read_hub(source: str) -> Iterator[Record]:

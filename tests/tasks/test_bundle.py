@@ -134,7 +134,10 @@ def test_files_of_which_a_friend_needs_a_copy_are_named(tmp_path: Path) -> None:
     spec = load_task_file(Path(files["shared"]))
     accepted = accept(tmp_path / "joiner", spec, Path(files["shared"]))
     given = [*files.values(), str(hub), str(accepted), str(tmp_path / "gone.toml")]
-    assert unshared_task_files(given) == tuple(files[kind] for kind in ("kept", "refused", "game"))
+    assert unshared_task_files(given) == (
+        *(files[kind] for kind in ("kept", "refused", "game")),
+        str(hub),
+    )
 
 
 def test_a_bundle_of_another_family_is_found_out(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from shoal_wire.limits import (
     MAX_EXAMPLE_BYTES,
     MAX_EXAMPLES,
     MAX_GROUPS_PER_BATCH,
+    MAX_HUB_ROWS_BYTES,
     MAX_INLINE_TASK_BYTES,
     MAX_LISTED_BATCHES,
     MAX_NAME_BYTES,
@@ -163,6 +164,7 @@ LIMITS: dict[str, Limit] = {
     "Bundle.files": Limit(count=MAX_BUNDLE_FILES),
     "Bundle.good": Limit(size=MAX_EXAMPLE_BYTES, count=MAX_EXAMPLES),
     "Bundle.bad": Limit(size=MAX_EXAMPLE_BYTES, count=MAX_EXAMPLES),
+    "Bundle.hub_rows": Limit(size=MAX_HUB_ROWS_BYTES),
     "BundleFile.name": Limit(size=80),
     "BundleFile.sha256": _DIGEST,
     "BundleFile.pieces": Limit(size=DIGEST_BYTES, count=MAX_PIECES),
@@ -254,7 +256,7 @@ def _task_queries() -> Iterator[Message]:
 def _task_answers() -> Iterator[Message]:
     digest = bytes(DIGEST_BYTES)
     file = tasks_pb2.BundleFile(name="rows.jsonl", num_bytes=1, sha256=digest, pieces=[digest])
-    bundle = tasks_pb2.Bundle(files=[file], good=["#### 1"], bad=["1"])
+    bundle = tasks_pb2.Bundle(files=[file], good=["#### 1"], bad=["1"], hub_rows="{}")
     yield tasks_pb2.TaskAnswer(bundle=bundle)
     yield tasks_pb2.TaskAnswer(piece=tasks_pb2.Piece(data=b"d"))
 

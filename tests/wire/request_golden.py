@@ -124,6 +124,10 @@ TASK_ANSWERS: dict[str, t.TaskAnswer] = {
         good=("#### 1",),
         bad=("1", ""),
     ),
+    "rows of a hub": t.Bundle(
+        files=(t.bundle_file("rows.jsonl", b"{}\n"),),
+        hub_rows='{"rows":"hf:org/sums@0123456789abcdef0123456789abcdef01234567"}',
+    ),
     "piece": t.Piece(data=b"the bytes"),
     **{
         reason: t.TaskRefusal(reason=reason, retry_after_ms=1500 if reason == "busy" else 0)

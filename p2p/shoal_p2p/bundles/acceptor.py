@@ -28,11 +28,18 @@ from shoal_tasks.bundle import (
     write_accepted,
 )
 from shoal_tasks.errors import TaskError
+from shoal_tasks.hub_rows import source_of, write_hub_rows
 from shoal_tasks.lint.attempts import Examples
 from shoal_tasks.lint.start import quick_report
 from shoal_tasks.rows import TaskRow, first_rows
+from shoal_tasks.server_file import SERVER_FILE, write_server_file
 from shoal_tasks.spec import ROWS_GENERATOR, FamilySpec
-from shoal_tasks.swarm import families_without_files, how_to_install, installed_version
+from shoal_tasks.swarm import (
+    families_without_files,
+    families_without_servers,
+    how_to_install,
+    installed_version,
+)
 from shoal_wire.manifest import Manifest, TaskFamily
 from shoal_wire.task_messages import Bundle
 from shoal_wire.types import PeerId
@@ -57,12 +64,17 @@ class TaskOffer:
     bundle: Bundle
     sent_by: PeerId
     samples: tuple[TaskRow, ...]
-    """The first rows; none for a game."""
+    """The first rows; none for a game, or before rows are read from a hub."""
 
     @property
     def has_code(self) -> bool:
         """True if the author's Python code would run on this machine."""
         return has_code(self.spec)
+
+    @property
+    def source(self) -> str:
+        """The data set that would be downloaded from a hub; empty for none."""
+        return source_of(self.bundle.hub_rows) if self.bundle.hub_rows else ""
 
 
 def has_code(spec: FamilySpec) -> bool:
@@ -71,8 +83,8 @@ def has_code(spec: FamilySpec) -> bool:
 
 
 Accept = Callable[[TaskOffer], Awaitable[bool]]
-Refuse = Callable[[FamilySpec, int], str]
-"""Returns why a task with this number of bytes is not fetched; empty if it is."""
+Refuse = Callable[[FamilySpec, Bundle | None], str]
+"""Returns why a task is not fetched, before and after its files are known; empty if it is."""
 
 
 class TaskAcceptor:
@@ -105,6 +117,22 @@ class TaskAcceptor:
             why = await self._bring(family, spec)
             if why:
                 log.warning("task %s is skipped: %s", visible_name(spec.name), why)
+        for spec in await self._in_thread(families_without_servers, manifest, files):
+            log.warning(
+                "task %s is skipped: %s", visible_name(spec.name), await self._describe_server(spec)
+            )
+
+    async def _describe_server(self, spec: FamilySpec) -> str:
+        """Write a task file for a family on an OpenEnv server; return what to do with it."""
+        path = accepted_folder(self._data_dir, spec) / SERVER_FILE
+        try:
+            await self._in_thread(write_server_file, spec, path)
+        except OSError as error:
+            return f"{path} cannot be written: {error.strerror}"
+        return (
+            f"it needs the OpenEnv server of {visible_name(str(spec.config['environment']))}: "
+            f"start one, set its address in {path}, and add --tasks {path}"
+        )
 
     async def _bring(self, family: TaskFamily, spec: FamilySpec) -> str:
         """Return why a family is skipped; empty if it was accepted."""
@@ -112,7 +140,7 @@ class TaskAcceptor:
             return f"it needs {spec.verifier} {spec.verifier_version}{how_to_install(spec)}"
         folder = accepted_folder(self._data_dir, spec)
         # Before any peer is asked: without a terminal nothing may be accepted at all.
-        if (why := self._refuse(spec, 0)) != "":
+        if (why := self._refuse(spec, None)) != "":
             return why
         for _ in range(_ATTEMPTS):
             try:
@@ -136,7 +164,7 @@ class TaskAcceptor:
         used = await self._in_thread(_num_bytes, self._data_dir / TASKS_FOLDER, spec.digest.hex())
         if used + bundle.num_bytes > MAX_ALL_BYTES:
             return f"accepted tasks have {used:,} bytes, at most {MAX_ALL_BYTES:,} are stored"
-        return self._refuse(spec, bundle.num_bytes)
+        return self._refuse(spec, bundle)
 
     async def _fetch(self, peer_id: PeerId, spec: FamilySpec, bundle: Bundle, folder: Path) -> None:
         name, total = visible_name(spec.name), bundle.num_bytes
@@ -166,18 +194,23 @@ class TaskAcceptor:
 
     async def _decide(self, spec: FamilySpec, bundle: Bundle, peer_id: PeerId) -> str:
         """Return why a task whose files are here is not accepted; empty if it is."""
-        is_code = has_code(spec)
-        # Rows are data, so they are checked before the user is asked. Code runs once accepted.
-        if not is_code and (why := await self._lint(spec, bundle)) != "":
+        hub_rows = bundle.hub_rows
+        is_checked_after = has_code(spec) or bool(hub_rows)
+        # Rows are data, so they are checked before the user is asked. Code runs once accepted, and
+        # only then is a data set of unknown size downloaded.
+        if not is_checked_after and (why := await self._lint(spec, bundle)) != "":
             return why
         try:
-            samples = await self._in_thread(_samples, spec)
+            samples = () if hub_rows else await self._in_thread(_samples, spec)
+            offer = TaskOffer(spec=spec, bundle=bundle, sent_by=peer_id, samples=samples)
+            if not await self._accept(offer):
+                return "you declined it"
+            if hub_rows:
+                sha256 = bundle.files[0].sha256
+                await self._in_thread(write_hub_rows, hub_rows, sha256, Path(spec.path))
         except TaskError as error:
             return str(error)
-        offer = TaskOffer(spec=spec, bundle=bundle, sent_by=peer_id, samples=samples)
-        if not await self._accept(offer):
-            return "you declined it"
-        return await self._lint(spec, bundle) if is_code else ""
+        return await self._lint(spec, bundle) if is_checked_after else ""
 
     async def _lint(self, spec: FamilySpec, bundle: Bundle) -> str:
         """Return why no start would accept a task; empty if one would."""

@@ -16,8 +16,10 @@ from shoal_settings.accept_tasks import AcceptRule, parse_accept_rule
 from shoal_settings.schema import Settings
 from shoal_tasks.errors import TaskError
 from shoal_tasks.families import PRESETS
+from shoal_tasks.hub_rows import source_of
 from shoal_tasks.spec import ABOUT, FamilySpec
 from shoal_tasks.worker.sync import SyncTaskWorker
+from shoal_wire.task_messages import Bundle
 
 _MAX_SHOWN: Final = 300
 """Characters shown of a question, an answer, or a description."""
@@ -33,11 +35,18 @@ def build_deciders(settings: Settings) -> tuple[Refuse, Accept]:
     return _refuse_nothing, _ask
 
 
-def _refuse_by(rule: AcceptRule, spec: FamilySpec, num_bytes: int) -> str:
-    return rule.refusal(spec.name, num_bytes, has_code=has_code(spec))
+def _refuse_by(rule: AcceptRule, spec: FamilySpec, bundle: Bundle | None) -> str:
+    num_bytes, hub_rows = (bundle.num_bytes, bundle.hub_rows) if bundle is not None else (0, "")
+    danger = "it holds code" if has_code(spec) else ""
+    if hub_rows and not danger:
+        try:
+            danger = f"it is the data set {source_of(hub_rows)} of any size"
+        except TaskError as error:
+            return str(error)
+    return rule.refusal(spec.name, num_bytes, danger)
 
 
-def _refuse_without_terminal(spec: FamilySpec, _num_bytes: int) -> str:
+def _refuse_without_terminal(spec: FamilySpec, _bundle: Bundle | None) -> str:
     names = f",{visible_name(spec.name)}" if has_code(spec) else ""
     return (
         "its files are not here, and there is no terminal to ask at: --accept-tasks "
@@ -45,7 +54,7 @@ def _refuse_without_terminal(spec: FamilySpec, _num_bytes: int) -> str:
     )
 
 
-def _refuse_nothing(_spec: FamilySpec, _num_bytes: int) -> str:
+def _refuse_nothing(_spec: FamilySpec, _bundle: Bundle | None) -> str:
     return ""
 
 
@@ -90,12 +99,15 @@ def describe_offer(offer: TaskOffer, layers: str) -> Iterator[str]:
     yield ""
     yield f"task {visible_name(spec.name)}" + (f": {visible(title)}" if title else "")
     yield f"  from     {offer.sent_by}"
-    size = f"{bundle.num_bytes:,} bytes in {len(bundle.files)} files"
+    num_files = len(bundle.files)
+    size = f"{bundle.num_bytes:,} bytes in {num_files} file{'' if num_files == 1 else 's'}"
     rows = f", {config['rows']:,} questions" if "rows" in config else ""
     yield f"  size     {size}{rows}"
     yield f"  licence  {visible(licence) if licence else 'not stated'}"
     if description:
         yield f"  about    {_cut(description)}"
+    if offer.source:
+        yield f"  rows     {visible(offer.source)} is downloaded from its hub once you accept"
     if offer.has_code:
         python = [one.name for one in bundle.files if one.name.endswith(".py")]
         names = ", ".join(python) or "the unit tests in its rows"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
@@ -70,6 +71,8 @@ class TaskClient:
         self._in_thread = in_thread
         self._wait_s = wait_s
         self._busy_s = busy_s
+        self._failures: Counter[PeerId] = Counter()
+        """Fetches that a peer did not finish: the others are asked first."""
         self._refused: set[PeerId] = set()
         """Peers that sent something that no honest program sends."""
 
@@ -84,7 +87,8 @@ class TaskClient:
         """
         while True:
             began = trio.current_time()
-            for peer_id in sorted(self._host.connected_peers() - self._refused):
+            connected = self._host.connected_peers() - self._refused
+            for peer_id in sorted(connected, key=lambda one: (self._failures[one], one)):
                 bundle = await self._bundle(peer_id, spec)
                 if bundle is not None:
                     return peer_id, bundle
@@ -111,14 +115,19 @@ class TaskClient:
         folder: Path,
         on_bytes: Callable[[int], None] = lambda _num_bytes: None,
     ) -> None:
-        """Fetch the files of a bundle into `folder`. `on_bytes` is called with each new byte count.
+        """Fetch into `folder` the files of a bundle that are sent.
+
+        `on_bytes` is called with each new byte count.
 
         Raises:
             NoBundleError: the peer does not send them all; pieces received are kept.
             OSError: they cannot be written.
         """
+        self._failures[peer_id] += 1
         for index, described in enumerate(bundle.files):
             path = folder / described.name
+            if not bundle.is_sent(index):
+                continue
             if await self._in_thread(_is_whole, path, described):
                 on_bytes(described.num_bytes)
                 continue
@@ -136,6 +145,7 @@ class TaskClient:
             if not await self._in_thread(_finish, part, path, described):
                 self._offend(peer_id, "its pieces do not make the family's file")
                 raise NoBundleError("a wrong file")
+        self._failures[peer_id] -= 1
 
     async def _ask(self, peer_id: PeerId, query: TaskQuery, kind: type[A]) -> A:
         """Return a peer's answer; retry while it is busy. Raises NoBundleError: no answer."""

@@ -102,7 +102,7 @@ class SharedTasks:
         Blocks. Stops sharing a family if one of its files has changed.
         """
         found = self._bundles.get(query.family)
-        if found is None:
+        if found is None or not found[0].is_sent(query.file):
             return None
         bundle, paths = found
         try:

@@ -51,14 +51,16 @@ class TaskAnswer(_message.Message):
     def __init__(self, bundle: _Optional[_Union[Bundle, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ..., refusal: _Optional[_Union[TaskRefusal, _Mapping]] = ...) -> None: ...
 
 class Bundle(_message.Message):
-    __slots__ = ("files", "good", "bad")
+    __slots__ = ("files", "good", "bad", "hub_rows")
     FILES_FIELD_NUMBER: _ClassVar[int]
     GOOD_FIELD_NUMBER: _ClassVar[int]
     BAD_FIELD_NUMBER: _ClassVar[int]
+    HUB_ROWS_FIELD_NUMBER: _ClassVar[int]
     files: _containers.RepeatedCompositeFieldContainer[BundleFile]
     good: _containers.RepeatedScalarFieldContainer[str]
     bad: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, files: _Optional[_Iterable[_Union[BundleFile, _Mapping]]] = ..., good: _Optional[_Iterable[str]] = ..., bad: _Optional[_Iterable[str]] = ...) -> None: ...
+    hub_rows: str
+    def __init__(self, files: _Optional[_Iterable[_Union[BundleFile, _Mapping]]] = ..., good: _Optional[_Iterable[str]] = ..., bad: _Optional[_Iterable[str]] = ..., hub_rows: _Optional[str] = ...) -> None: ...
 
 class BundleFile(_message.Message):
     __slots__ = ("name", "num_bytes", "sha256", "pieces")

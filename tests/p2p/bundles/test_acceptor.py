@@ -8,7 +8,7 @@ import os
 import random
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,17 @@ from shoal_lab.simulation.parts import at_once
 from shoal_p2p.bundles import acceptor
 from shoal_p2p.bundles.acceptor import TaskAcceptor, TaskOffer
 from shoal_p2p.bundles.asking import build_deciders, describe_offer
+from shoal_p2p.net.request import RequestError, RequestFailure
 from shoal_settings.accept_tasks import AcceptRule, parse_accept_rule
 from shoal_settings.schema import Settings
-from shoal_tasks import swarm
+from shoal_tasks import data_files, swarm
 from shoal_tasks.bundle import TASKS_FOLDER, accepted_folder, accepted_task_files, bundle_of
-from shoal_tasks.spec import MATH_VERIFY
+from shoal_tasks.spec import MATH_VERIFY, OPENENV, environment
 from shoal_tasks.swarm import families_of, specs_of
 from shoal_tasks.task_file import load_task_file
 from shoal_wire.manifest import make_manifest
+from shoal_wire.task_codec import decode_task_query, encode_task_answer
+from shoal_wire.task_messages import PieceQuery, TaskRefusal, TaskRefusalReason
 from shoal_wire.types import PeerId
 from tests.p2p.bundles.cases import AUTHOR, TransferFixture, author_spec
 from tests.support.task_files import task_file
@@ -245,6 +248,81 @@ async def test_many_families_that_no_peer_shares_cost_one_wait(tmp_path: Path) -
     await joiner.bring("20MB")
     assert 20 < trio.current_time() - began < 60
     assert len(fixture.here.requests) >= 100, "each is asked for once all the same"
+
+
+async def test_a_data_set_of_a_hub_is_downloaded_once_accepted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_downloads = 0
+
+    def read_hub(_source: str) -> Iterator[dict[str, str]]:
+        nonlocal num_downloads
+        num_downloads += 1
+        return iter([{"question": f"{n} + 1?", "answer": str(n + 1)} for n in range(9)])
+
+    monkeypatch.setattr(data_files, "read_hub", read_hub)
+    source = f"hf:org/sums@{'5' * 40}"
+    spec = load_task_file(task_file(tmp_path / "a", "sums", rows=source, share=True))
+    fixture, num_downloads = TransferFixture(spec=spec), 0
+    joiner = Joiner(fixture, tmp_path / "j")
+    await joiner.bring("20MB")
+    assert f"it is the data set {source} of any size, and --accept-tasks does" in caplog.text
+    declines = Joiner(fixture, tmp_path / "j", accepts=False)
+    await declines.bring("20MB,sums")
+    (offer,) = declines.offers
+    assert f"{source} is downloaded from its hub once you accept" in "\n".join(
+        describe_offer(offer, "")
+    )
+    assert num_downloads == 0 and not joiner.has_task
+    await joiner.bring("20MB,sums")
+    assert num_downloads == 1 and joiner.has_task
+    queries = [decode_task_query(one.payload) for one in fixture.here.requests]
+    assert not any(isinstance(one, PieceQuery) for one in queries)
+    for file in range(2):
+        query = PieceQuery(family=spec.digest, file=file, piece=0)
+        assert fixture.shared.piece(query) is None, "nobody gets the rows themselves"
+    (accepted,) = accepted_task_files(tmp_path / "j")
+    assert load_task_file(Path(accepted)).hub_rows == spec.hub_rows, "it travels on"
+
+
+async def test_a_peer_that_does_not_finish_is_asked_last(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of any members: a bootstrap, a member without the task, one that stops, and an honest one."""
+    fixture = TransferFixture(spec=author_spec(tmp_path / "a"))
+    others = [PeerId(f"a{n}") for n in range(3)]
+    honest = fixture.here.answers.copy()
+    (real,) = honest.values()
+
+    async def answer(peer_id: PeerId, request: bytes) -> bytes:
+        is_piece = isinstance(decode_task_query(request), PieceQuery)
+        if peer_id == others[0] or (peer_id == others[1] and is_piece):
+            raise RequestError(RequestFailure.UNSUPPORTED, "no such protocol")
+        if peer_id == others[2]:
+            return encode_task_answer(TaskRefusal(reason=TaskRefusalReason.NOT_SHARED))
+        return await real(peer_id, request)
+
+    for one in others:
+        fixture.here.connect(one)
+    fixture.here.answers = dict.fromkeys(honest, answer)
+    joiner = Joiner(fixture, tmp_path / "j")
+    await joiner.bring()
+    assert joiner.has_task and fixture.verdicts == []
+    assert caplog.text.count("did not send all of its files") <= 1
+
+
+async def test_a_family_on_a_server_comes_as_its_description(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = {"environment": "wordle", "version": "1.0", "schema_sha256": "", "games_sha256": ""}
+    spec = environment("words", OPENENV, {**server, "max_turns": 6, "reward_range": [0, 1]})
+    joiner = Joiner(TransferFixture(spec=author_spec(tmp_path / "a")), tmp_path / "j")
+    joiner.manifest = make_manifest("swarm", families_of([spec]))
+    await joiner.bring()
+    path = accepted_folder(tmp_path / "j", spec) / "server.toml"
+    assert path.is_file() and joiner.fixture.here.requests == []
+    assert "task words is skipped: it needs the OpenEnv server of wordle: start one" in caplog.text
+    assert str(path) in caplog.text and caplog.text.count("\n") == 1
 
 
 async def test_the_person_sees_what_they_accept(tmp_path: Path) -> None:
