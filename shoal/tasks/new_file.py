@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.tasks.from_verifiers import VERIFIERS, write_files
-from shoal.tasks.new_shown import ask_about, ask_column, show_new, shown_question
+from shoal.tasks.new_shown import ask_about, ask_column, ask_to_share, show_new, shown_question
 from shoal_base.extras import is_installed, missing_for_tasks
 from shoal_base.files import create_atomically
 from shoal_base.lines import say_json
 from shoal_base.terminal import Terminal
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
 from shoal_settings.parser import Parser
-from shoal_tasks.data_files import HUB, ReadOptions, read_records
+from shoal_tasks.data_files import HUB, ReadOptions, is_pinned, read_records
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.json_values import Record
 from shoal_tasks.lint.start import quick_report
@@ -42,8 +42,8 @@ rewards right answers, as the start of `shoal tasks lint` does.
   shoal tasks new verifiers:sums.Sums       the taskset Sums of the module sums
                                             (extra `verifiers`): rows, a reward
 
-In a terminal it asks about columns that it does not use; in a script it names
-the flags.
+In a terminal it asks about columns that it does not use, and whether peers may
+fetch the task (share); in a script it names the flags.
 
 Exit codes: 0 ok, 1 written and not sound, 2 usage."""
 
@@ -80,6 +80,12 @@ def main(argv: Sequence[str]) -> int:
             found = _of_taskset(arguments.data, name, path)
         else:
             found = _looked_at(arguments, name)
+        if (
+            _is_interactive(arguments)
+            and _may_be_shared(found)
+            and ask_to_share(Terminal(), _shared_files(found))
+        ):
+            found = replace(found, fields={**found.fields, "share": True})
         spec = _written(path, found)
         report = quick_report(spec, examples_in(path))
     except (KeyboardInterrupt, BrokenPipeError):
@@ -99,6 +105,22 @@ def main(argv: Sequence[str]) -> int:
     return EXIT_OK
 
 
+def _is_interactive(arguments: argparse.Namespace) -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty() and not arguments.json
+
+
+def _may_be_shared(found: TaskFileKeys) -> bool:
+    rows = found.fields["rows"]
+    return not rows.startswith(HUB) or is_pinned(rows)
+
+
+def _shared_files(found: TaskFileKeys) -> str:
+    """Return in words what leaves this machine if the task is shared."""
+    is_named = found.fields["rows"].startswith(HUB)
+    rows = f"the name {found.fields['rows']}" if is_named else "its rows"
+    return f"{rows} and its reward's code" if "reward" in found.fields else rows
+
+
 def _looked_at(arguments: argparse.Namespace, name: str) -> TaskFileKeys:
     """Look at the data; in a terminal, ask about what is not used."""
     given = NamedColumns(
@@ -114,8 +136,7 @@ def _looked_at(arguments: argparse.Namespace, name: str) -> TaskFileKeys:
         form["encoding"] = arguments.encoding
     if arguments.columns:
         form["columns"] = [column.strip() for column in arguments.columns.split(",")]
-    is_interactive = sys.stdin.isatty() and sys.stdout.isatty() and not arguments.json
-    if not is_interactive:
+    if not _is_interactive(arguments):
         return look_at(arguments.data, name, given, form)
     console = Terminal()
     found, given = _with_columns(console, arguments.data, name, given, form)
@@ -208,7 +229,7 @@ def _written(path: Path, found: TaskFileKeys) -> FamilySpec:
         file, mark, function = fields["reward"].partition(":")
         fields["reward"] = f"{_relative(Path(file), path.parent)}{mark}{function}"
     lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items()]
-    lines += ["# docs/task-files.md has every key: prompt, system, reward, held_out, weight …", ""]
+    lines += ["# docs/task-files.md has every key: prompt, system, reward, share, weight …", ""]
     try:
         create_atomically(path, "\n".join(lines).encode(), mode=0o644)
     except FileExistsError:

@@ -103,6 +103,12 @@ def ask_about(console: Terminal, unused: Sequence[tuple[str, str]]) -> list[str]
     return chosen
 
 
+def ask_to_share(console: Terminal, files: str) -> bool:
+    """Ask whether peers may fetch the files of the new task."""
+    console.print(f"May peers of your swarm fetch {visible(files)}? [y/N] ", end="", soft_wrap=True)
+    return sys.stdin.readline().strip().casefold() in ("y", "yes")
+
+
 def ask_column(console: Terminal, why: str, key: str) -> str:
     """Ask for the name of a column; empty if none is typed."""
     console.print(visible(why.partition("; ")[0]), soft_wrap=True)

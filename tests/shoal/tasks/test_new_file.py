@@ -149,7 +149,7 @@ def test_a_terminal_is_prompted(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write("data.jsonl", [{"a": f"{n}?", "b": f"y{n}", "c": f"z{n}"} for n in range(20)])
-    answers = ["nothing", "a", "b", "y"]
+    answers = ["nothing", "a", "b", "y", "y"]
 
     monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{one}\n" for one in answers)))
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
@@ -161,6 +161,19 @@ def test_a_terminal_is_prompted(
     keys = read_toml(Path("data.toml"))
     assert (keys["question"], keys["answer"]) == ("a", "b")
     assert keys["prompt"] == "{c}\n\n{a}"
+    assert keys["share"] is True
+
+
+@pytest.mark.parametrize("typed", ["", "n", "no", "yess"])
+def test_nothing_is_shared_without_a_yes(monkeypatch: pytest.MonkeyPatch, typed: str) -> None:
+    write("data.jsonl", [{"question": f"{n}?", "answer": n} for n in range(20)])
+    assert main(["tasks", "new", "data.jsonl", "--out", "script.toml"]) == 0
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{typed}\n" if typed else ""))
+    for stream in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    assert main(["tasks", "new", "data.jsonl", "--out", "terminal.toml"]) == 0
+    for name in ("script", "terminal"):
+        assert "share" not in read_toml(Path(f"{name}.toml"))
 
 
 def test_a_file_without_names_or_in_another_encoding_is_read_by_its_flags(
