@@ -231,7 +231,7 @@ def test_only_a_yes_at_the_terminal_accepts(
         monkeypatch.setattr(sys, "stdin", terminal)
         os.write(ours, typed.encode() + b"\n")
         refuse, ask = build_deciders(Settings())
-        assert refuse(spec, 1 << 40) == "", "a person is shown the size"
+        assert refuse(spec, offer.bundle) == "", "a person is shown the size"
         assert trio.run(ask, offer) is accepts
     os.close(ours)
 
