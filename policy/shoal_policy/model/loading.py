@@ -31,6 +31,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from shoal_base.files import expanded
 from shoal_base.visible import first_line
+from shoal_policy.model.end_tokens import declared_end_tokens, turn_end
 from shoal_policy.model.examples import NO_EXAMPLES, FewShotExamples
 from shoal_policy.model.gguf import GgufError, converted_folder, describe_missing_weights, gguf_file
 from shoal_policy.model.logit_form import LogitForm, form_of
@@ -85,7 +86,8 @@ class Policy(PromptTokenizer):
     """16 bytes: truncated SHA-256 of the vocabulary, token and id, in the order of ids."""
     device: torch.device
     eos_id: int
-    """The end token appended to a re-encoded completion that stopped by itself."""
+    """The end token appended to a re-encoded completion that stopped by itself: in a chat, the one
+    that its template puts after an answer."""
     pad_id: int
     max_positions: int
     """Maximum sequence length, prompt and completion together, in tokens."""
@@ -298,7 +300,8 @@ def wrap_policy(
             f"cannot use model {name!r}: its tokenizer has {len(tokenizer)} tokens, "
             f"the model only {config.vocab_size}"
         )
-    eos_id, eos_ids = _end_tokens(model, tokenizer, name)
+    prompt_format = _prompt_format(tokenizer, prompt, name)
+    eos_id, eos_ids = _end_tokens(model, tokenizer, name, prompt_format)
     names = frozenset(inspect.signature(model.forward).parameters)
     form = _probe(model, name, device)
     positions = getattr(config, "max_position_embeddings", None)
@@ -311,7 +314,7 @@ def wrap_policy(
         eos_ids=eos_ids,
         eos_id=eos_id,
         pad_id=eos_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
-        prompt_format=_prompt_format(tokenizer, prompt, name),
+        prompt_format=prompt_format,
         max_positions=positions if positions and positions > 0 else sys.maxsize,
         logit_form=form,
         forward_names=names,
@@ -414,21 +417,20 @@ def autocast_dtype(device: torch.device) -> torch.dtype | None:
     return None
 
 
-def _end_tokens(model: Any, tokenizer: Any, name: str) -> tuple[int, frozenset[int]]:
-    generation = getattr(model, "generation_config", None)
-    declared = getattr(generation, "eos_token_id", None)
-    others = list(declared) if isinstance(declared, list | tuple) else [declared]
-    vocab_size = model.config.get_text_config().vocab_size
-    ids: list[int] = []
-    for one in (tokenizer.eos_token_id, *others):
-        if one is not None and type(one) is not int:
-            raise ModelError(f"cannot use model {name!r}: its end token {one!r} is not a number")
-        # Some models name -1 or a missing token to say that no token ends an answer.
-        if one is not None and 0 <= one < vocab_size:
-            ids.append(one)
+def _end_tokens(
+    model: Any, tokenizer: Any, name: str, prompt_format: PromptFormat
+) -> tuple[int, frozenset[int]]:
+    """Return the token that closes an answer, and all end tokens. Raises ModelError."""
+    try:
+        ids = declared_end_tokens(model, tokenizer)
+    except ValueError as error:
+        raise ModelError(f"cannot use model {name!r}: {error}") from None
     if not ids:
         raise ModelError(f"cannot use model {name!r}: it has no end-of-sequence token")
-    return ids[0], frozenset(ids)
+    eos_ids, closing = frozenset(ids), None
+    if len(eos_ids) > 1 and prompt_format is PromptFormat.CHAT:
+        closing = turn_end(tokenizer, eos_ids)
+    return ids[0] if closing is None else closing, eos_ids
 
 
 def _prompt_format(tokenizer: Any, requested: str, name: str) -> PromptFormat:

@@ -15,6 +15,7 @@ from typing import Any, TypedDict
 
 from jinja2 import TemplateError
 
+from shoal_policy.model.end_tokens import end_position
 from shoal_policy.model.loading import ANSWER_TOKEN, Policy, PromptFormat, PromptTokenizer
 from shoal_policy.rollouts import OwnGroup, Question
 from shoal_tasks.prompts import Example, instruction, messages_for, plain_prompt
@@ -115,7 +116,8 @@ def observation_ids(policy: PromptTokenizer, observation: str) -> list[int]:
         text = str(_renderer(policy)(messages_for(place, **form, examples=placed), tokenize=False))
     parts = _split_at_placeholders(text, texts)
     ids = _encode_parts(policy, parts[parts.index(placed[0].answer) + 1 :], texts)
-    return ids[1:] if ids and ids[0] in policy.eos_ids else ids
+    end = end_position(policy.tokenizer, ids, policy.eos_ids)
+    return ids if end is None else ids[end + 1 :]
 
 
 def decode_completion(policy: Policy, ids: Sequence[int]) -> str:
