@@ -88,7 +88,7 @@ class Clock:
         swarm.verify = self._judged  # type: ignore[method-assign]
         self._do = joined._do
         joined._do = self._waited  # type: ignore[method-assign]
-        joined._take_ahead = self._timed("ahead", joined._take_ahead)  # type: ignore[method-assign]
+        joined._prefetch = self._timed("ahead", joined._prefetch)  # type: ignore[method-assign]
 
     def _judged(self, groups: Sequence[Any]) -> list[list[float]]:
         if groups and isinstance(groups[0], shoal.LeasedGroup):

@@ -50,7 +50,11 @@ def main(argv: Sequence[str]) -> int:
 def _talk(policy: Policy, arguments: argparse.Namespace, console: Terminal) -> None:
     """Answer lines until there are none. Raises EOFError."""
     from shoal_policy.model.loading import PromptFormat
-    from shoal_policy.serving import BadRequestError, chat_reply
+    from shoal_policy.serving.batcher import Batcher
+    from shoal_policy.serving.replies import ServedRequest
+    from shoal_policy.serving.requests import BadRequestError
+
+    batcher = Batcher(policy)
 
     prompt = styled(("you:", "bold"), " ") if sys.stdin.isatty() else ""
     turns: list[dict[str, str]] = []
@@ -61,7 +65,8 @@ def _talk(policy: Policy, arguments: argparse.Namespace, console: Terminal) -> N
             continue
         turns.append({"role": "user", "content": line})
         try:
-            reply = chat_reply(policy, {"messages": turns, "max_tokens": arguments.max_tokens})
+            body = {"messages": turns, "max_tokens": arguments.max_tokens}
+            reply = ServedRequest("chat", batcher, body).reply()
         except BadRequestError as error:
             turns.pop()
             again = "; an empty line begins a new conversation" if turns else ""

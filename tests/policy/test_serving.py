@@ -12,9 +12,13 @@ from hypothesis import strategies as st
 
 from shoal_policy.model.loading import Policy, load_policy
 from shoal_policy.model.prompting import encode_text
-from shoal_policy.serving import BadRequestError, chat_reply, text_reply
+from shoal_policy.serving.batcher import Batcher
+from shoal_policy.serving.replies import ServedRequest
+from shoal_policy.serving.requests import BadRequestError
 
 ASKED: Mapping[str, Any] = {"messages": [{"role": "user", "content": "2 + 3"}], "max_tokens": 4}
+
+TOOL: Mapping[str, Any] = {"type": "function", "function": {"name": "add", "parameters": {}}}
 
 TEXTS = st.text(max_size=12)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | TEXTS
@@ -23,7 +27,8 @@ VALUES = st.recursive(
 )
 KEYS = (
     *("messages", "prompt", "n", "max_tokens", "max_completion_tokens", "temperature", "top_p"),
-    *("seed", "stop", "logprobs", "echo", "return_token_ids", "stream", "tools"),
+    *("seed", "stop", "logprobs", "echo", "return_token_ids", "stream", "tools", "tool_choice"),
+    *("model", "top_k", "top_logprobs", "stream_options", "response_format", "min_p", "user"),
 )
 MESSAGES = st.lists(
     st.fixed_dictionaries({"role": st.sampled_from(["user", "system", "assistant"]) | VALUES}
@@ -38,6 +43,14 @@ BODIES = st.fixed_dictionaries(
         if key != "max_tokens"
     },
 )
+
+
+def chat_reply(policy: Policy, body: Any) -> dict[str, Any]:
+    return ServedRequest("chat", Batcher(policy), body).reply()
+
+
+def text_reply(policy: Policy, body: Any) -> dict[str, Any]:
+    return ServedRequest("text", Batcher(policy), body).reply()
 
 
 @pytest.fixture(scope="module")
@@ -109,9 +122,18 @@ def test_a_stop_text_ends_an_answer_before_it(tiny: Policy) -> None:
         ({"n": 65}, "n must be a whole number from 1 to 64"),
         ({"temperature": "hot"}, "temperature must be a number"),
         ({"temperature": float("nan")}, "temperature must be a number"),
-        ({"stream": True}, "omit stream"),
         ({"stop": [""]}, "stop must be"),
-        ({"tools": [{}]}, "tools are not supported"),
+        ({"tools": [{}]}, "tools must be a list"),
+        ({"tools": [TOOL]}, "the chat template of 'tiny' has no <tool_call> tools"),
+        ({"tool_choice": "required"}, "tool_choice may be"),
+        ({"model": "gpt-4"}, "there is no model 'gpt-4': this server has 'tiny'"),
+        ({"response_format": {"type": "json_object"}}, "response_format is not supported"),
+        ({"guided_json": {}}, "unknown parameter 'guided_json'"),
+        ({"min_p": 0.1}, "min_p is not supported"),
+        ({"top_logprobs": 3}, "needs logprobs"),
+        ({"stream": "yes"}, "stream must be true or false"),
+        ({"stream_options": {"include_usage": True}}, "with stream"),
+        ({"stream": True, "logprobs": True}, "cannot be streamed"),
     ],
 )
 def test_a_request_that_would_be_answered_otherwise_is_refused(

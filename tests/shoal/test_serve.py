@@ -50,6 +50,51 @@ def test_it_answers_a_chat(url: str) -> None:
     assert reply["usage"]["total_tokens"] > reply["usage"]["prompt_tokens"]
 
 
+def events(url: str, body: Any) -> list[Any]:
+    """Return the events of a stream, without the last one, which is `[DONE]`."""
+    with httpx.stream("POST", f"{url}/chat/completions", json=body, timeout=60) as reply:
+        assert reply.status_code == 200, reply.read()
+        assert reply.headers["content-type"] == "text/event-stream"
+        lines = [line for line in reply.iter_lines() if line]
+    assert lines.pop() == "data: [DONE]"
+    return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+
+def test_a_stream_is_server_sent_events_and_the_connection_stays(url: str) -> None:
+    body = {**ASKED, "seed": 3, "stream_options": {"include_usage": True}, "stream": True}
+    whole = post(url, {**ASKED, "seed": 3}).json()
+    first, *others, last = events(url, body)
+    assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    text = "".join(one["choices"][0]["delta"].get("content", "") for one in others)
+    assert text == whole["choices"][0]["message"]["content"]
+    assert last["usage"] == whole["usage"]
+    with httpx.Client() as client:
+        for _ in range(2):
+            reply = client.post(f"{url}/chat/completions", json={**ASKED, "stream": True})
+            assert reply.text.endswith("data: [DONE]\n\n")
+
+
+def test_a_model_is_found_by_its_name_and_no_other(url: str) -> None:
+    assert httpx.get(f"{url}/models/tiny").json()["id"] == "tiny"
+    refused = httpx.get(f"{url}/models/org%2Fother")
+    assert refused.status_code == 404
+    assert refused.json()["error"]["message"].startswith("there is no model 'org/other'")
+    other = post(url, {**ASKED, "model": "gpt-4"})
+    assert other.status_code == 404
+    assert other.json()["error"]["code"] == "model_not_found"
+
+
+def test_the_openai_client_streams(url: str) -> None:
+    openai = pytest.importorskip("openai")
+    client = openai.OpenAI(base_url=url, api_key="none")
+    whole = client.chat.completions.create(**ASKED, seed=3)
+    stream = client.chat.completions.create(**ASKED, seed=3, stream=True)
+    text = "".join(part.choices[0].delta.content or "" for part in stream)
+    assert text == whole.choices[0].message.content
+    with pytest.raises(openai.BadRequestError, match="unknown parameter 'guided_json'"):
+        client.chat.completions.create(**ASKED, extra_body={"guided_json": {}})
+
+
 def test_a_fault_of_the_client_is_an_error_that_it_can_show(url: str) -> None:
     for body, message in (({}, "messages must be"), ([], "JSON object"), (None, "JSON object")):
         refused = post(url, body)

@@ -23,7 +23,7 @@ from shoal.serve import Server
 from shoal.trl import STATE_FILE
 from shoal.trl_async import AsyncRollouts, _Taken
 from shoal_policy.model.loading import Policy, load_policy
-from shoal_policy.serving import text_reply
+from shoal_policy.serving.batcher import Batcher
 from shoal_policy.tiny import embedded_folder
 from tests.support.processes import LOOPBACK, ProcessManager, wait_for
 from tests.support.servers import open_server
@@ -66,7 +66,7 @@ def varlen(
 def served(policy: Policy) -> Iterator[str]:
     """An inference server of a policy; its URL without `/v1`."""
     server = Server(0)
-    server.answers = {"/v1/completions": lambda body: text_reply(policy, body)}
+    server.batcher = Batcher(policy)
     with open_server(server) as url:
         yield url
 

@@ -56,6 +56,12 @@ OnStep = Callable[[int, float], None]
 """Called with the number of finished completions and a lower bound of the fraction of work done."""
 
 
+OnTokens = Callable[[int, int, int, list[int]], None]
+"""Called as tokens are sampled: index of the prompt, index of its completion, the number of tokens
+before these, and the new ones. After running out of memory, a completion begins again. Whatever it
+raises ends the generation."""
+
+
 class NonFiniteError(ModelError):
     """The model's output is NaN or infinite: nothing can be sampled from it."""
 
@@ -69,6 +75,7 @@ def generate(
     generator: RandomSource,
     max_rows: int = MAX_ROWS,
     on_step: OnStep = lambda _done, _fraction: None,
+    on_tokens: OnTokens | None = None,
 ) -> list[list[Answer]]:
     """Sample `num_completions` completions of each prompt, in the order of the prompts.
 
@@ -78,7 +85,7 @@ def generate(
     top-p), or to the model's own when greedy. A `generator` advances by the same amount whatever is
     sampled; with a seed per prompt, an answer does not depend on the other prompts. Runs as many
     rows at once as memory holds, at most `max_rows`, and half as many after running out. Calls
-    `on_step` after every token.
+    `on_step` and `on_tokens` after every token.
 
     Raises ValueError for an empty prompt or one that fills the model's positions, NonFiniteError if
     the model's output is not finite, and the allocator's error if not even one row fits.
@@ -90,6 +97,8 @@ def generate(
         loop = _DecodeLoop(
             policy, [prompts[i] for i in chunk.prompts], chunk.end - chunk.first, params
         )
+        if on_tokens is not None:
+            loop.on_tokens, loop.row_indices = on_tokens, chunk.row_indices()
         loop.run(chunk.of(uniforms_PLM).to(policy.device), on_chunk_step)
         return loop.samples()
 
@@ -302,6 +311,11 @@ class _DecodeLoop:
         self._ids_RM = torch.full((num_rows, max_new), policy.pad_id, device=device)
         self._logprobs_RM = torch.zeros((num_rows, max_new), device=device)
         self._lengths = torch.zeros(num_rows, dtype=torch.long, device=device)
+        self.on_tokens: OnTokens | None = None
+        self.row_indices: list[tuple[int, int]] = []
+        """Prompt and completion of each row, for `on_tokens`."""
+        self._num_passed = 0
+        """Steps whose tokens have been passed to `on_tokens`."""
 
     def run(self, uniforms_RM: torch.Tensor, on_step: OnStep) -> None:
         """Generate until every row has ended."""
@@ -317,6 +331,7 @@ class _DecodeLoop:
             is_last = step + 1 == self._steps
             if is_last or (step + 1) % self._check_every == 0:
                 num_alive = int(alive_R.sum())
+                self._pass_tokens(step + 1)
                 on_step(len(self._lengths) - num_alive, (step + 1) / self._params.max_new_tokens)
                 if num_alive == 0:
                     return
@@ -325,6 +340,19 @@ class _DecodeLoop:
                     self._decoder.keep(living)
                     self._rows_R, ids_R, alive_R = rows_R[living], ids_R[living], alive_R[living]
             logits_RV = self._decoder.step(ids_R, step)
+
+    def _pass_tokens(self, num_steps: int) -> None:
+        """Pass the tokens of the latest steps to `on_tokens`."""
+        start, self._num_passed = self._num_passed, num_steps
+        if self.on_tokens is None:
+            return
+        rows = self._rows_R.tolist()
+        new = self._ids_RM[self._rows_R, start:num_steps].tolist()
+        lengths = self._lengths[self._rows_R].tolist()
+        for row, ids, length in zip(rows, new, lengths, strict=True):
+            if length > start:
+                prompt, completion = self.row_indices[row]
+                self.on_tokens(prompt, completion, start, ids[: length - start])
 
     def samples(self) -> list[Answer]:
         """Return the samples, row by row. Raises NonFiniteError if a number is not finite."""

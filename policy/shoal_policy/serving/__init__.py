@@ -1,0 +1,1 @@
+"""Completions for other programs, with OpenAI's chat and text API."""
