@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from shoal.nearby import folder_with
 from shoal_base.extras import missing_for_trainer
+from shoal_base.node_folders import NODE_FOLDER
 from shoal_settings.exits import EXIT_NO_NODE, fail
 from shoal_settings.parser import path
 
@@ -43,7 +44,7 @@ def chosen_policy(command: str, arguments: argparse.Namespace) -> Policy:
         return policy_of_model(command, arguments.model, device=arguments.device)
     found = arguments.checkpoint
     if found is None:
-        folder = arguments.data_dir or folder_with("checkpoints")
+        folder = folder_with("checkpoints", arguments.data_dir or NODE_FOLDER)
         found = newest_checkpoint_in(command, folder)
         if found is None:
             why = f"no checkpoint in {folder}; name a node's --data-dir, or a --model"

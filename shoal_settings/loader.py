@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -142,14 +142,18 @@ def is_small(model: str) -> bool:
     return False
 
 
-def to_flags(settings: Settings, command: Command) -> list[str]:
-    """Return flags that give `command` these settings, for a child process.
+def to_flags(
+    settings: Settings, command: Command, *, only: Container[str] | None = None
+) -> list[str]:
+    """Return flags that give `command` these settings, for a child process, or `only` some.
 
     Defaults are spelled out too: the child reads the same file and environment as we did, and
     only a flag outranks them.
     """
     flags: list[str] = []
     for field in fields_of(command):
+        if only is not None and field not in only:
+            continue
         value = getattr(settings, field)
         if isinstance(value, bool):
             flags.append(_flag(field) if value else _negative_flag(field))

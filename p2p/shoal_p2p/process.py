@@ -44,6 +44,7 @@ from shoal_settings.default_folder import default_folders_without_model
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.loader import Loaded, defaults_line_of
 from shoal_settings.schema import Settings
+from shoal_settings.started_with import StartedWithError, check_command, save_started_with
 from shoal_tasks.errors import FamilyError
 from shoal_tasks.lint.start import lint_at_start
 from shoal_tasks.swarm import query_servers
@@ -66,6 +67,7 @@ USAGE_ERRORS = (
     FamilyError,
     ManifestError,
     SwarmKeyError,
+    StartedWithError,
 )
 """Errors that keep a peer from starting and that the user can fix: one line, exit code 2."""
 
@@ -118,9 +120,11 @@ def serve(serving: Serving[L, J], given: ParsedFlags) -> int:
             with log_to_file(log_path, lines):
                 trains = given.flags.settings_of == "node" and settings.role != "observe"
                 defaults_line = defaults_line_of(loaded) if trains else ""
+                check_command(settings.data_dir, name)
                 identity = load_or_create_identity(settings.data_dir / IDENTITY_FILE)
                 query_servers(settings.task_files)
                 check_run(settings, loaded.origins, identity.peer_id)
+                save_started_with(loaded, settings.data_dir, name, given.flags.settings_of)
                 return _serve_in(
                     settings, serving, identity, defaults_line, supervised=given.supervised
                 )

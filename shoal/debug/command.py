@@ -11,6 +11,7 @@ from shoal.debug.views import LEFT, VIEWS, View
 from shoal.nearby import folder_with, running_node
 from shoal.view.node import RunningNode, words_of
 from shoal_base.lines import say_json
+from shoal_base.node_folders import NODE_FOLDER
 from shoal_base.terminal import Terminal
 from shoal_ipc.answers.form import read
 from shoal_ipc.client import NodeRefused, NodeUnavailable
@@ -55,8 +56,8 @@ def _run(command: str, arguments: argparse.Namespace) -> int:
     try:
         loaded = load("debug", arguments, os.environ)
         settings = loaded.settings
-        if loaded.origins["data_dir"] == "default":
-            settings = settings.model_copy(update={"data_dir": _default_folder(arguments)})
+        named = settings.data_dir if loaded.origins["data_dir"] != "default" else NODE_FOLDER
+        settings = settings.model_copy(update={"data_dir": _folder(arguments, named)})
         return _show(command, arguments, settings)
     except SettingsError as error:
         return fail(command, str(error)).code
@@ -68,11 +69,11 @@ def _run(command: str, arguments: argparse.Namespace) -> int:
         return EXIT_OK
 
 
-def _default_folder(arguments: argparse.Namespace) -> Path:
-    """Return the folder of a command line without --data-dir."""
+def _folder(arguments: argparse.Namespace, named: Path) -> Path:
+    """Return the node's folder; `NODE_FOLDER` stands for a command line without --data-dir."""
     if getattr(arguments, "last", False):
-        return folder_with(LEFT[arguments.view])
-    return running_node()
+        return folder_with(LEFT[arguments.view], named)
+    return running_node(named)
 
 
 def _show(command: str, arguments: argparse.Namespace, settings: Settings) -> int:

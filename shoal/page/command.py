@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from shoal.nearby import need_folder, running_node
+from shoal.nearby import need_folder, running_node, swarm_of
 from shoal_base.lines import guard_process, say, say_json
 from shoal_base.page_file import PageHereError, ServedPage, own_page, served_page, tell_page
 from shoal_settings.called import called
@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     guard_process()
     try:
-        folders: list[Path] = arguments.data_dir or [running_node()]
+        folders: list[Path] = arguments.data_dir or [swarm_of(running_node())]
         for folder in folders:
             need_folder("page", folder)
         address: WebAddress | None = arguments.http

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
+from shoal.nearby import SWARM_FOLDER
 from shoal_p2p.flags import ServingFlags
 
 DESCRIPTION = """\
@@ -22,7 +22,7 @@ FLAGS = ServingFlags(
     name="swarm",
     description=DESCRIPTION,
     settings_of="swarm",
-    defaults={"data_dir": Path(".shoal/swarm"), "mdns": False},
+    defaults={"data_dir": SWARM_FOLDER, "mdns": False},
 )
 
 

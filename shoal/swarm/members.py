@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from rich.table import Table
 from shoal.json_output import MemberRow
 from shoal.layout import number
 from shoal.started_peer import StartedPeer
+from shoal.swarm.isolation import node_name
 from shoal.view.folder_follower import inspector
 from shoal_ipc.answers.form import read
 from shoal_ipc.answers.node import Status, TrainerView
@@ -94,6 +96,16 @@ def members_table(members: Sequence[ChildNode], data_dir: Path) -> Table:
         own, external = number(row.reward_local), str(row.groups_external_used)
         table.add_row(row.name, row.state, str(row.round), now, start, own, external)
     return table
+
+
+def next_commands(data_dir: Path, program: str) -> list[str]:
+    """Return the last lines of a swarm: commands to see it again, to talk to it, and to go on."""
+    swarm, first = (shlex.quote(str(one)) for one in (data_dir, data_dir / node_name(1)))
+    return [
+        f"see it again:       {program} page --data-dir {swarm}",
+        f"talk to a node:     {program} chat --data-dir {first}",
+        f"train one of yours: {program} node",
+    ]
 
 
 def progress_line(members: Sequence[ChildNode]) -> str:

@@ -5,10 +5,9 @@ bootstrap process ─address─▶ node processes ─their sockets─▶ table, 
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Literal
+from typing import Final, Literal
 
 import trio
 from rich.live import Live
@@ -16,8 +15,8 @@ from rich.table import Table
 
 from shoal.counted import SAY_EVERY_SECONDS
 from shoal.started_peer import PeerEndedError, StartedPeer
-from shoal.swarm.isolation import bootstrap_settings, key_of_swarm, node_name, node_settings
-from shoal.swarm.members import ChildNode, members_table, progress_line
+from shoal.swarm.isolation import bootstrap_settings, key_of_swarm, node_settings
+from shoal.swarm.members import ChildNode, members_table, next_commands, progress_line
 from shoal_base.extras import missing_for_trainer
 from shoal_base.lines import say, say_json
 from shoal_base.log_file import CHILD_LOG
@@ -39,7 +38,16 @@ from shoal_settings.early import early_refusal
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, fail
 from shoal_settings.loader import defaults_line_of, to_flags
 from shoal_settings.schema import Settings
+from shoal_settings.started_with import StartedWithError, check_command, save_started_with
 from shoal_wire.errors import ManifestError
+
+_USAGE_ERRORS: Final = (
+    DataDirError,
+    DataDirInUseError,
+    ManifestError,
+    StartedWithError,
+    SwarmKeyError,
+)
 
 
 def run(given: ParsedFlags) -> int:
@@ -56,9 +64,11 @@ def run(given: ParsedFlags) -> int:
         if loaded.origins["data_dir"] == "default":
             settings = settings.model_copy(update={"data_dir": default_folder(settings)})
         with locked(settings.data_dir):
+            check_command(settings.data_dir, "swarm")
             _check_run(settings, loaded.origins)
+            save_started_with(loaded, settings.data_dir, "swarm", "swarm")
             return trio.run(_run, settings, key_of_swarm(settings))
-    except (DataDirError, DataDirInUseError, ManifestError, SwarmKeyError) as error:
+    except _USAGE_ERRORS as error:
         return fail("swarm", str(error)).code
 
 
@@ -204,6 +214,5 @@ class _Swarm:
             self._print_event("end")
             return
         self._console.print(self._table())
-        first = shlex.quote(str(self._settings.data_dir / node_name(1)))
-        again = f"{called()} status --last --data-dir {first}"
-        say(f"the same numbers: {again}, and so on")
+        for line in next_commands(self._settings.data_dir, called()):
+            say(line)

@@ -1,4 +1,4 @@
-"""Builds the view model of a node from its answers. No I/O of its own.
+"""Builds the view model of a node from its answers, and how it was started from its folder.
 
 answers ─▶ right · learning · publishers · worth · rollouts · refused · now ─▶ `ShownPeer`
 """
@@ -6,6 +6,7 @@ answers ─▶ right · learning · publishers · worth · rollouts · refused �
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 from shoal.view.folder_follower import LatestAnswers
 from shoal.view.invitation import chosen, line_of
@@ -14,12 +15,14 @@ from shoal.view.model import Kind, LearningShown, NextStep, ShownPeer
 from shoal.view.publishers import me_of, publishers_of, short
 from shoal.view.right import right_of
 from shoal.view.worth import worth_of
+from shoal_base.node_folders import NODE_FOLDER, newest_checkpoint
 from shoal_base.visible import visible_name
 from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.learning import Learning, Ledger
 from shoal_ipc.answers.node import RolloutsView, Status, TrainerView
 from shoal_ipc.answers.peer import Peers, Refusals
 from shoal_p2p.rollouts.network_shares import MAX_TRACKED
+from shoal_settings.started_with import continuation
 
 
 def build(
@@ -90,14 +93,21 @@ def _learning(answers: LatestAnswers) -> LearningShown:
 
 def _now(answers: LatestAnswers, kind: Kind, data_dir: str, program: str) -> tuple[NextStep, ...]:
     """Return the commands that are useful next for this peer."""
-    where = f"--data-dir {shlex.quote(data_dir)}"
+    where, folder = f"--data-dir {shlex.quote(data_dir)}", Path(data_dir)
+    out = shlex.quote(f"rollouts-of-{folder.name}")
+    talk = NextStep(message="talk to its model", command=f"{program} chat {where}")
+    has_model = newest_checkpoint(folder) is not None
     if answers.down_since_unix is not None:
         left = {
             "status": ("show its last status", answers.status),
             "debug ledger": ("show the publishers that it trained on", answers.ledger),
         }
+        again = continuation(folder, program)
+        if not again and folder == NODE_FOLDER and not folder.exists():
+            again = f"{program} node"
         return (
-            NextStep(message="start it again", command=f"{program} {kind} {where}"),
+            *([NextStep(message="start it again", command=again)] if again else []),
+            *([talk] if has_model else []),
             *(
                 NextStep(message=says, command=f"{program} {command} --last {where}")
                 for command, (says, known) in left.items()
@@ -108,9 +118,10 @@ def _now(answers: LatestAnswers, kind: Kind, data_dir: str, program: str) -> tup
         "invite other nodes": f"invite {where}",
         "find problems": f"doctor {where}",
         "read the latest rollouts": f"debug rollouts {where}",
-        "export the rollouts": f"export data {where}",
+        "export the rollouts": f"export data --format jsonl {where} --out {out}",
     }
-    return tuple(
+    steps = tuple(
         NextStep(message=says, command=f"{program} {command}")
         for says, command in list(now.items())[: None if kind == "node" else 2]
     )
+    return (*steps, talk) if has_model else steps

@@ -54,11 +54,12 @@ def right_of(answers: LatestAnswers, *, at_unix: float, kind: Kind) -> NodeHealt
 
 def _down(answers: LatestAnswers, at_unix: float, trainer: TrainerView) -> NodeHealth:
     since = answers.down_since_unix or None
+    again = "run the same command to resume" if since else "start one with `shoal node`"
     ago = "" if since is None else f" (for {duration(max(0.0, at_unix - since))})"
     return NodeHealth(
         state="down",
         message=answers.silent or f"no node answers here{ago}",
-        remedy="" if answers.silent else "run the same command to resume" if since else "start one",
+        remedy="" if answers.silent else again,
         findings=(),
         phase="",
         progress=None,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shoal.__main__ import main
-from shoal.nearby import folder_with, running_node
+from shoal.nearby import folder_with, running_node, swarm_of
 from tests.support.peers import INSTANT
 from tests.support.running_node import RunningNode
 
@@ -68,3 +68,27 @@ def test_a_file_of_the_only_node_that_has_it(
             os.utime(tmp_path / ".shoal" / f"node-{name}" / "x", (at, at))
         assert folder_with("x") == Path(f".shoal/node-{latest}")
         assert f"2 folders have x; this is .shoal/node-{latest}" in capsys.readouterr().err
+
+
+def test_a_local_swarm_stands_for_its_first_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    swarm = Path(".shoal/swarm-mine")
+    for name in ("bootstrap", "node-1", "node-2", "node-10"):
+        (swarm / name).mkdir(parents=True)
+        (swarm / name / "identity.key").touch()
+        if name != "bootstrap":
+            (swarm / name / "node.db").touch()
+    assert running_node() == Path(".shoal/node"), "any folders may lie there"
+    (swarm / "started-with.json").write_text('{"command": "swarm"}')
+    assert running_node() == swarm / "node-1"
+    assert folder_with("node.db") == swarm / "node-1"
+    assert swarm_of(swarm / "node-1") == swarm
+    assert swarm_of(Path(".shoal/node")) == Path(".shoal/node")
+    assert capsys.readouterr().err == "", "one was meant"
+    assert running_node(swarm) == swarm / "node-1"
+    assert "is the folder of a swarm; this is .shoal/swarm-mine/node-1" in capsys.readouterr().err
+    assert running_node(swarm / "node-2") == swarm / "node-2", "it was named"
+    (swarm / "node-1/node.db").unlink()
+    assert folder_with("node.db", swarm) == swarm / "node-2"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.parsers import parser_for
 from tests.shoal.test_help import check_parses
 
 ROOT = Path(__file__).parents[2]
@@ -67,3 +69,51 @@ def check(line: str) -> None:
     """Fail where a command names what there is not; pipes and what follows are skipped."""
     words = shlex.split(re.split(r" [|>&;] ?", line)[0])
     check_parses(shlex.join(words))
+
+
+def printed_by_the_program() -> Iterator[tuple[Path, str]]:
+    """Yield each command in backticks of the program's texts, with what it stands for filled in."""
+    for package in ("shoal", "p2p", "policy", "bootstrap", "shoal_settings", "shoal_tasks"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            for found in ast.walk(ast.parse(path.read_text())):
+                if isinstance(found, ast.Constant) and isinstance(found.value, str):
+                    text = " ".join(found.value.split())
+                    yield from ((path, line) for line in re.findall(r"`(shoal [^`{…@]*)`", text))
+
+
+PEER = "12D3KooWJvLVS1xjT31deqxHxz4bhhnYacJUn2USvGKognpgREoz"
+STANDS_FOR = {
+    "ADDRESS": f"/ip4/127.0.0.1/tcp/4001/p2p/{PEER}",
+    "PEER": PEER,
+    "LINE": "shoal1",
+    "FILE": "mine.toml",
+    "DATA": "mine.jsonl",
+    "DIR": "folder",
+    "M": "tiny",
+    "FOLDER": "folder",
+    "GAME": "guess_number",
+    "FAMILY": "gcd",
+    "COMMAND": "node",
+    "VIEW": "peers",
+}
+
+
+def test_every_command_in_a_message_parses() -> None:
+    lines = {line: path for path, line in printed_by_the_program()}
+    assert len(lines) > 40
+    for line, path in lines.items():
+        words = [STANDS_FOR.get(word, word) for word in line.split()]
+        assert not [one for one in words[1:] if one.isupper()], (path, line)
+        try:
+            check_name_and_flags(words)
+        except SystemExit:
+            pytest.fail(f"{path}: {line}")
+
+
+def check_name_and_flags(words: list[str]) -> None:
+    """Fail where a command or a flag does not exist; what a message leaves to the reader may."""
+    parser = parser_for([*words[1:3]] if words[1] != "join" else ["node"])
+    assert parser is not None, words
+    known = {flag for action in parser._actions for flag in action.option_strings}
+    flags = {word.partition("=")[0] for word in words if word.startswith("--")}
+    assert flags <= known | {"--help"}, words

@@ -53,9 +53,8 @@ def test_watch_says_what_was_so_and_when(
         (False, ROUNDS),
     }
     assert abs(shown["health"]["down_since_unix"] - at_ms / 1000) < 60
-    again, ledger = (one["command"] for one in shown["next_steps"])
+    (ledger,) = (one["command"] for one in shown["next_steps"])
     assert " debug ledger --last --data-dir " in ledger, "and none for the status that it left not"
-    assert " node --data-dir " in again
     assert main(["watch", "--data-dir", str(folder)]) == 3
     text = " ".join(capsys.readouterr().out.split())
     assert "yet" not in text, text

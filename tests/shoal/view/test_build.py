@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import json
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,9 @@ from shoal_base.visible import visible
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.answers.held_out import evaluation
 from shoal_ipc.answers.peer import Refusals
+from shoal_settings.loader import Loaded
+from shoal_settings.schema import Settings
+from shoal_settings.started_with import save_started_with
 from shoal_wire.invite import decode_invite
 from tests.shoal.view.node_answers import (
     AT_UNIX,
@@ -27,6 +31,7 @@ from tests.shoal.view.node_answers import (
     LEDGER,
     ME,
     STATUS,
+    answers,
     shown,
     typed,
 )
@@ -159,7 +164,27 @@ def test_a_node_that_is_down_shows_its_last_numbers() -> None:
     assert one.health.message == "no node answers here (for 3 min 0 s)"
     assert one.health.down_since_unix == AT_UNIX - 180
     assert one.learning.reward_local == 0.36
-    assert one.next_steps[0].command == "shoal node --data-dir /somewhere/node"
+    assert one.next_steps[0].command == "shoal status --last --data-dir /somewhere/node"
+
+
+@pytest.mark.parametrize("kind", ["node", "swarm"])
+def test_what_is_down_is_started_again_as_it_was_or_not_at_all(
+    kind: Literal["node", "swarm"], tmp_path: Path
+) -> None:
+    """No advice starts an untrained peer in the folder of another."""
+    (folder := tmp_path / "node-1").mkdir()
+    place = folder if kind == "node" else tmp_path
+    settings = Settings(data_dir=place, seed=7)
+    origins = dict.fromkeys(Settings.model_fields, "default") | {"seed": "flag"}
+    down = answers(down_since_unix=AT_UNIX - 180)
+
+    def commands() -> list[str]:
+        found = build(down, data_dir=str(folder), at_unix=AT_UNIX).next_steps
+        return [one.command for one in found]
+
+    assert not [one for one in commands() if one.startswith(("shoal node", "shoal swarm"))]
+    save_started_with(Loaded(settings=settings, origins=origins), place, kind, kind)
+    assert commands()[0] == f"shoal {kind} --seed=7 --data-dir {place}"
 
 
 def test_a_folder_where_no_node_ever_was() -> None:

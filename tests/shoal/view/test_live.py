@@ -50,7 +50,7 @@ def test_what_it_showed_stays_while_it_is_away(tmp_path: Path) -> None:
     assert [down[key] for key in kept] == [up[key] for key in kept]
     assert {**down["benefit"], "message": ""} == {**up["benefit"], "message": ""}
     assert "In the 1 h 0 min until 2027-" in down["benefit"]["message"]
-    assert "shoal node" in down["next_steps"][0]["command"]
+    assert "shoal status --last" in down["next_steps"][0]["command"]
     odd = Odd()
     with answering_node(tmp_path, odd):
         wait_for(lambda: peer.poll() or odd.num_requests, 30.0, "a question")
