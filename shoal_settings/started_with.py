@@ -35,7 +35,7 @@ class StartedWithError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartedWith:
-    """What was started in a folder."""
+    """A recorded start of a peer or a swarm."""
 
     name: str
     """The command: node, bootstrap, judge or swarm."""

@@ -43,6 +43,9 @@ MIN_DROP_ERRORS: Final = 4.0
 long run is its luckiest."""
 MIN_VERIFIED: Final = 2 * MIN_ROUNDS
 """Minimum number of verified external groups: two per round."""
+MIN_USABLE: Final = (0.5, 0.25)
+"""Share of them that is not skipped as intended, at which the alarm may begin, and below which it
+is resolved."""
 USED_SHARE: Final = (0.01, 0.03)
 """Share of them trained on at which the alarm begins, and above which it is resolved."""
 
@@ -245,28 +248,33 @@ def _reward_fell(history: TrainingHistory) -> AlarmState:
 _SKIP_REMEDIES: Final[Mapping[str, str]] = {
     "external_no_reward": "external answers are wrong by this node's verifier: see them with "
     "`shoal debug rollouts`; their models are too weak for these tasks, or use another format",
-    "external_all_same": "these questions have become too easy for the other nodes: start a swarm "
-    "with harder tasks (--tasks)",
     "external_untokenizable": "correct external answers are longer than --max-new-tokens, or "
     "change when this model's tokenizer re-encodes them",
     "external_held_out": "other nodes share held-out questions: see whose with "
     "`shoal debug rollouts`",
-    "external_over_quota": "too few networks share groups with signal: more publishers are needed",
     "external_unscored": "this node's own OpenEnv server or judge does not keep up: see the log",
 }
 
 
+_AS_INTENDED: Final = ("external_all_same", "external_over_quota")
+"""Skips that no user has to act on: others answer all right, as in any run that has learned, or one
+network offers more than its share, as every swarm on one machine does. Tasks that have become too
+easy raise their alarm by own answers."""
+
+
 def _external_skipped(history: TrainingHistory) -> AlarmState:
-    recent, counts = history.recent, history.recent.skipped
+    recent = history.recent
+    counts = {name: recent.skipped[name] for name in _SKIP_REMEDIES}
+    usable = recent.verified - sum(recent.skipped[name] for name in _AS_INTENDED)
     why = ", ".join(f"{n} {SKIP_REASONS[name]}" for name, n in counts.items() if n)
     return AlarmState(
         begins=recent.is_full
-        and recent.verified >= MIN_VERIFIED
-        and recent.trained <= USED_SHARE[0] * recent.verified,
+        and usable >= max(MIN_VERIFIED, MIN_USABLE[0] * recent.verified)
+        and recent.trained <= USED_SHARE[0] * usable,
         # With hardly any verified there is nothing to report about them either.
-        resolved=recent.verified < MIN_VERIFIED / 2
-        or recent.trained > USED_SHARE[1] * recent.verified,
-        message=f"external groups are skipped: of {recent.verified} verified in {recent.rounds} "
+        resolved=usable < max(MIN_VERIFIED / 2, MIN_USABLE[1] * recent.verified)
+        or recent.trained > USED_SHARE[1] * usable,
+        message=f"external groups are skipped: of {usable} verified in {recent.rounds} "
         f"rounds {recent.trained} were trained on{'; ' * bool(why)}{why}",
         remedy=_SKIP_REMEDIES[max(counts, key=lambda name: counts[name])],
     )

@@ -27,6 +27,8 @@ class TrainingScenario:
     drawn: int = 32
     used: float = 0.2
     """Share of those drawn."""
+    easy: float = 0.0
+    """Share of the rest whose answers are all right, or that exceed their network's share."""
 
     def run(self, rounds: int, seed: int = 0, start: int = 0) -> Iterator[RoundRecord]:
         """Yield each round's record."""
@@ -38,6 +40,8 @@ class TrainingScenario:
         skill = self.own(number)
         groups = [self._group(skill, chance) for _ in range(GROUPS)]
         used = sum(chance.random() < self.used for _ in range(self.drawn))
+        easy = sum(chance.random() < self.easy for _ in range(self.drawn - used))
+        over = sum(chance.random() < 0.5 for _ in range(easy))
         return record(
             number,
             sum(map(sum, groups)) / (GROUPS * LENGTH),
@@ -47,11 +51,11 @@ class TrainingScenario:
             completion_clipped_ratio=sum(chance.random() < self.cut for _ in range(32)) / 32,
             external_sampled=self.drawn,
             groups_external=used,
-            external_no_reward=self.drawn - used,
-            external_all_same=0,
+            external_no_reward=self.drawn - used - easy,
+            external_all_same=easy - over,
             external_untokenizable=0,
             external_held_out=0,
-            external_over_quota=0,
+            external_over_quota=over,
             external_unscored=0,
             rewards_out_of_range=0,
         )

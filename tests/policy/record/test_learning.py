@@ -71,6 +71,16 @@ def test_each_fault_raises_its_alarm_in_time_and_no_other(
         assert "\n" not in one.message + one.remedy
 
 
+@settings(max_examples=12, derandomize=True)
+@given(used=st.floats(0, 0.01), easy=st.floats(0.95, 1), seed=st.integers(0, 1 << 16))
+def test_others_who_answer_all_right_or_share_one_network_raise_no_alarm(
+    used: float, easy: float, seed: int
+) -> None:
+    """A default swarm of four on one machine, once it has learned."""
+    scenario = TrainingScenario(own=rising(0.4, 0.85, 200), used=used, easy=easy)
+    assert found(TrainingHistory(), scenario.run(ENOUGH, seed)) == {}
+
+
 def test_a_course_that_earns_seldom_earns_something() -> None:
     assert found(TrainingHistory(), TrainingScenario(own=steady(0.02)).run(ENOUGH)) == {}
 

@@ -17,7 +17,7 @@ def reachable(seen: Seen) -> Iterator[Finding]:
     reached, relays = sum(one.reached for one in tried), len(seen.status.relays)
     if not tried:
         why = "no connected peer could be asked" if facts.reachability else "no peer is connected"
-        yield found("reachable", f"not known: {why}", "warn", "check again later")
+        yield found("reachable", f"not known yet: {why}")
     elif reached:
         announced = ", ".join(facts.reach.announced)
         yield found(

@@ -24,7 +24,8 @@ def peers(seen: Seen) -> Iterator[Finding]:
     if seen.status.peers:
         yield found("peers", f"{seen.status.peers} connected")
         return
-    state: State = "bad" if seen.settled and seen.facts.bootstraps else "warn"
+    # A first node, and a bootstrap, have no peers until one joins: nothing is wrong with them.
+    state: State = "bad" if seen.settled and seen.facts.bootstraps else "ok"
     yield found(
         "peers", f"none connected{'' if seen.settled else ' yet'}", state, _join_remedy(seen)
     )
@@ -131,11 +132,11 @@ def mesh(seen: Seen) -> Iterator[Finding]:
     """Report, for each topic, the peers in the mesh and the subscribed ones."""
     for topic, num in seen.facts.subscribers.items():
         members = seen.status.mesh.get(topic, 0)
-        state: State = "warn"
+        state: State = "warn" if seen.settled and seen.status.peers else "ok"
         if not num:
             remedy = "no other peer is subscribed: batches wait in the outbox"
         elif not members:
-            state = "bad" if seen.settled else "warn"
+            state = "bad" if seen.settled else "ok"
             remedy = "wait a few seconds; if it stays, see the scores in `shoal debug peers`"
         elif members < min(num, seen.facts.mesh_low):
             remedy = "wait a few seconds; peers may have full meshes"
