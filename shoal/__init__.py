@@ -11,6 +11,7 @@ The names of the API are imported on first use, so `import shoal` alone is cheap
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 from typing import TYPE_CHECKING, Any, Final
 
 from shoal_base.children import leave_as_program
@@ -50,8 +51,15 @@ _HOMES: Final = {
 """The module of each name of the API."""
 
 
+def __dir__() -> list[str]:
+    """Return the names of the API, for a shell's completion."""
+    return [*__all__, "__version__"]
+
+
 def __getattr__(name: str) -> Any:
     """Import a name of the API on first use."""
+    if name == "__version__":
+        return importlib.metadata.version("shoal")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -66,8 +66,17 @@ class StartedPeer:
 
     @property
     def why_ended(self) -> str | None:
-        """Its last error line if it has ended; None while it runs."""
-        return None if self.exit_code is None else self._why()
+        """Its last error line if it has failed, `""` if it has ended in order; None while it
+        runs."""
+        code = self.exit_code
+        return None if code is None else self._why() if code else ""
+
+    def ended_within(self, seconds: float) -> str | None:
+        """Wait for its end; return `why_ended`."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+            self._reader.join(SHORT_DEADLINE_S)
+        return self.why_ended
 
     def ready(self) -> dict[str, Any]:
         """Wait until it is ready; return its event `ready`.

@@ -9,6 +9,8 @@ The node is a child process. It ends with `Run.stop`, and with this program howe
 from __future__ import annotations
 
 import html
+import math
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
@@ -17,16 +19,20 @@ from shoal.api.curve import curve_svg
 from shoal.api.groups import SwarmError
 from shoal.api.started_node import start_node
 from shoal.started_peer import StartedPeer
-from shoal.view.folder_follower import inspector
+from shoal.view.folder_follower import inspector, left_behind
 from shoal.view.run import RunReader, events
 from shoal_base.node_folders import METRICS_FILE
 from shoal_base.visible import visible, visible_name
+from shoal_base.waits import AT_ONCE_S, POLL_S
 from shoal_ipc.answers.held_out import held_out_words
 from shoal_ipc.client import NodeRefused, NodeUnavailable
 from shoal_settings.schema import TASK_PRESETS
 from shoal_wire.invite import InviteError, decode_invite
 
 _ROUND: Final = "round"
+_LOADING: Final = ("", "starting", "loading")
+_FAILED: Final = ("waiting", "broken", "misconfigured")
+"""States of a trainer, before its first round and after a failure."""
 
 
 def start(
@@ -37,7 +43,7 @@ def start(
     data_dir: str | Path | None = None,
     node_flags: Sequence[str] = (),
 ) -> Run:
-    """Start a node that trains `model`, and return once it is ready.
+    """Start a node that trains `model`, and return once the model is loaded.
 
     Args:
         model: A model, by the names that `--model` of `shoal node` takes.
@@ -49,7 +55,7 @@ def start(
         node_flags: Further flags of `shoal node`, such as `["--rounds", "200"]`.
 
     Raises:
-        SwarmError: one line that says what to do.
+        SwarmError: one line that says what to do: a flag is wrong, or the model cannot be loaded.
     """
     invitation = (swarm or "").strip()
     named = [tasks] if isinstance(tasks, str | Path) else list(tasks or ())
@@ -63,7 +69,13 @@ def start(
     flags = [f"--model={model}", *(f"--tasks={one}" for one in named)]
     if data_dir is not None:
         flags.append(f"--data-dir={Path(data_dir)}")
-    return Run(start_node(invitation, [*flags, *node_flags]))
+    run = Run(start_node(invitation, [*flags, *node_flags]))
+    try:
+        run._wait_until_loaded()
+    except BaseException:
+        run.stop()
+        raise
+    return run
 
 
 class Run:
@@ -81,12 +93,45 @@ class Run:
         """True while the node's process runs; False after its last round."""
         return self._node.why_ended is None
 
-    def status(self) -> dict[str, Any]:
-        """Return the node's status: the keys of `shoal status --json`.
+    @property
+    def error(self) -> str | None:
+        """Why the node failed, in one line; None while it runs, and if it ended in order."""
+        return self._node.why_ended or None
+
+    def wait(self, rounds: int | None = None, *, timeout: float | None = None) -> Self:
+        """Wait until the node has trained so many rounds in all, or has ended; return this run.
+
+        Args:
+            rounds: Rounds of the folder, earlier runs included. Without it, wait for the end.
+            timeout: Seconds to wait at most. Without it, as long as it takes.
 
         Raises:
-            SwarmError: the node has ended, or does not answer now.
+            SwarmError: the node failed, ended before that round, or took too long.
         """
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while rounds is None or len(self.rounds()) < rounds:
+            if (ended := self._node.why_ended) is not None:
+                break
+            if time.monotonic() >= deadline:
+                raise SwarmError(f"waited {timeout:g} s; {len(self.rounds())} rounds are trained")
+            time.sleep(POLL_S)
+        else:
+            return self
+        if ended:
+            raise SwarmError(f"the node has ended: {ended}")
+        if rounds is not None and len(self.rounds()) < rounds:
+            raise SwarmError(f"the node has ended after {len(self.rounds())} rounds")
+        return self
+
+    def status(self) -> dict[str, Any]:
+        """Return the node's status: the keys of `shoal status --json`. After an end in order, it
+        is the last one.
+
+        Raises:
+            SwarmError: the node has failed, or does not answer now.
+        """
+        if self._node.why_ended == "" and (last := left_behind(self.data_dir).status) is not None:
+            return last
         return self._inspect("status")
 
     def rollouts(self, count: int = 20) -> list[dict[str, Any]]:
@@ -116,12 +161,24 @@ class Run:
         self._client.close()
         self._node.stop()
 
+    def _wait_until_loaded(self) -> None:
+        """Wait until the trainer has loaded the model. Raises SwarmError if it fails."""
+        while (trainer := self._trainer_of(self._inspect("status"))).get("state") in _LOADING:
+            time.sleep(POLL_S)
+        if trainer.get("state") in _FAILED:
+            raise SwarmError(str(trainer.get("last_error") or "the trainer does not start"))
+
+    @staticmethod
+    def _trainer_of(status: Mapping[str, Any]) -> Mapping[str, Any]:
+        return status.get("trainer") or {}
+
     def _inspect(self, view: str, **options: Any) -> dict[str, Any]:
         try:
             return self._client.inspect(view, **options)
         except (NodeUnavailable, NodeRefused) as error:
-            ended = self._node.why_ended
-            why = str(error) if ended is None else f"the node has ended: {ended}"
+            # It may be about to end, and then that is the reason.
+            ended = self._node.ended_within(AT_ONCE_S)
+            why = str(error) if ended is None else f"the node has ended{ended and f': {ended}'}"
             raise SwarmError(why) from None
 
     def _reader(self) -> RunReader:
@@ -140,12 +197,12 @@ class Run:
             facts["own reward"] = f"{run.reward_local:.3f}"
         facts["folder"] = visible(str(self.data_dir))
         if ended is not None:
-            return {**facts, "state": f"ended: {visible(ended)}"}
+            return {**facts, "state": f"ended: {visible(ended)}" if ended else "finished"}
         try:
             status = self.status()
         except SwarmError as error:
             return {**facts, "state": visible(str(error))}
-        trainer = status.get("trainer") or {}
+        trainer = self._trainer_of(status)
         facts["state"] = visible(str(trainer.get("state")))
         if trainer.get("last_error"):
             facts["error"] = visible(str(trainer["last_error"]))

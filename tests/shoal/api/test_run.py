@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -65,12 +66,42 @@ def test_the_page_s_example_trains_shows_and_stops(
     (cell,) = shown
     assert "<script>" not in cell and "&lt;script&gt;" in cell
     assert "<polyline" in cell and "tiny" in cell
-    assert "ended" in run._repr_html_() and "<polyline" in run._repr_html_(), "its rounds stay"
-    with pytest.raises(shoal.SwarmError, match="the node has ended"):
-        run.status()
+    assert "finished" in run._repr_html_() and "<polyline" in run._repr_html_(), "its rounds stay"
+    assert run.error is None and run.status()["trainer"]["model"] == "tiny", "the last one"
     again = start(data_dir=tmp_path, node_flags=QUIET)
     with again:
         wait_for(lambda: len(again.rounds()) > len(run.rounds()[:1]), 120.0, "it to go on")
+
+
+@pytest.mark.slow
+def test_a_run_is_waited_for_and_its_end_is_known(tmp_path: Path) -> None:
+    flags = [*QUIET, "--rounds", "3"]
+    with shoal.start(data_dir=tmp_path / "a", node_flags=flags) as run:
+        assert run.status()["trainer"]["model"] == "tiny", "start returns once it is loaded"
+        assert run.wait(rounds=1, timeout=120) is run and len(run.rounds()) >= 1
+        with pytest.raises(shoal.SwarmError, match="the node has ended after 3 rounds"):
+            run.wait(rounds=9, timeout=120)
+        assert run.wait() is run and run.error is None and not run.running
+        assert run.status()["trainer"]["round"] == 3
+        assert "finished" in run._repr_html_()
+    with pytest.raises(shoal.SwarmError, match="cannot load model 'nope/nope'"):
+        shoal.start("nope/nope", data_dir=tmp_path / "b", node_flags=QUIET)
+    with shoal.start(data_dir=tmp_path / "c", node_flags=QUIET) as run:
+        with pytest.raises(shoal.SwarmError, match=r"waited 0 s; \d+ rounds are trained"):
+            run.wait(timeout=0)
+        psutil.Process(run._node.pid).kill()
+        with pytest.raises(shoal.SwarmError, match="the node has ended: "):
+            run.wait(timeout=60)
+        assert run.error
+
+
+def test_completion_and_types_show_the_api() -> None:
+    assert set(dir(shoal)) == {*shoal.__all__, "__version__"}
+    assert re.fullmatch(r"\d+\.\d+\.\d+", shoal.__version__)
+    root = Path(__file__).resolve().parents[3]
+    wheel = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    for package in wheel["targets"]["wheel"]["packages"]:
+        assert (root / package / "py.typed").is_file(), package
 
 
 @pytest.mark.slow
