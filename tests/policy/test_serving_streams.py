@@ -51,7 +51,7 @@ OPTIONS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(options=OPTIONS, echo=st.booleans())
 def test_a_stream_is_the_whole_reply_in_pieces(
     tiny: Policy, options: dict[str, Any], echo: bool
@@ -141,7 +141,7 @@ PIECES = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(pieces=PIECES, cuts=st.lists(st.integers(0, 200), max_size=12), stops=st.booleans())
 def test_calls_are_found_in_a_stream_wherever_it_is_cut(
     pieces: list[str], cuts: list[int], stops: bool

@@ -35,7 +35,7 @@ class Completion:
     stops: tuple[str, ...]
     ids: list[int] = field(default_factory=list)
     text: str = ""
-    """Without what follows the first stop string, and without a final end token."""
+    """Text before the first stop string and before a final end token."""
     finish_reason: str | None = None
     """`stop` or `length` once it has ended."""
 
@@ -56,7 +56,7 @@ class _Job:
 
     @property
     def key(self) -> tuple[int, SamplingParams]:
-        """What must be equal within a batch."""
+        """Options that must be equal within a batch."""
         one = self.request
         return one.num_answers, SamplingParams(
             temperature=one.temperature,
