@@ -235,7 +235,7 @@ SPEAKERS = {"lines.py", "terminal.py"}
 """Files of `shoal_base` that write: they make all text visible first."""
 
 
-def test_nobody_writes_past_what_makes_text_visible() -> None:
+def test_every_output_goes_through_visible_text() -> None:
     """Strangers' text may be in anything: what is printed goes through `shoal_base`."""
     past = [
         f"{at(path, node)} {name}"

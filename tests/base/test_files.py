@@ -15,7 +15,7 @@ def names(folder: Path) -> list[str]:
     return sorted(item.name for item in folder.iterdir())
 
 
-def test_a_file_is_replaced_whole_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+def test_a_file_is_replaced_whole_and_leaves_no_temporary_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     write_atomically(path, b"one")
     write_atomically(path, b"two")
@@ -23,7 +23,7 @@ def test_a_file_is_replaced_whole_and_leaves_nothing_beside_it(tmp_path: Path) -
     assert names(tmp_path) == ["file"]
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(
+def test_a_failed_write_leaves_the_old_file_and_no_temporary_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "file"
@@ -63,7 +63,7 @@ def test_a_file_that_is_there_is_never_created_over(tmp_path: Path) -> None:
     assert names(tmp_path) == ["file"]
 
 
-def test_permissions_are_those_asked_for_less_the_umask(tmp_path: Path) -> None:
+def test_permissions_are_the_requested_ones_less_the_umask(tmp_path: Path) -> None:
     secret, other = tmp_path / "secret", tmp_path / "other"
     previous = os.umask(0o022)
     try:
@@ -83,7 +83,7 @@ def test_a_file_longer_than_it_may_be_is_not_read(tmp_path: Path) -> None:
         read_at_most(path, 3)
 
 
-def test_a_corrupt_file_is_kept_beside(tmp_path: Path) -> None:
+def test_a_corrupt_file_is_kept_under_another_name(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"what is this")
     aside = set_corrupt_aside(path)

@@ -25,7 +25,7 @@ class Log:
             self.lines.append(self._format.format(record))
 
 
-def test_strangers_names_do_not_push_out_what_else_is_said() -> None:
+def test_unknown_peers_lines_do_not_displace_other_lines() -> None:
     log = Log()
     for number in range(10_000):
         log.now = number / 100
@@ -55,7 +55,7 @@ def test_how_many_there_were_stands_at_the_next_one() -> None:
             assert ends == ["", " (7 similar lines suppressed)", ""]
 
 
-def test_errors_and_what_was_asked_for_always_pass() -> None:
+def test_errors_and_requested_lines_always_pass() -> None:
     for level in (logging.DEBUG, logging.ERROR, logging.CRITICAL):
         log = Log()
         for _ in range(3 * LINES):

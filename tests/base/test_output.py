@@ -79,7 +79,7 @@ def test_a_command_whose_terminal_has_gone_ends_quietly(tmp_path: Path) -> None:
         assert (done.returncode, output.read()) == (141, b"")
 
 
-def test_a_full_disk_at_the_end_of_a_redirection_is_told() -> None:
+def test_a_full_disk_behind_a_redirection_is_reported() -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-c", COMMAND.format(lines=3)],
@@ -113,7 +113,7 @@ def test_who_serves_outlives_a_terminal_that_closes(tmp_path: Path) -> None:
     goes_on(tmp_path, process)
 
 
-def test_a_terminal_that_takes_nothing_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_blocked_terminal_blocks_no_writer(tmp_path: Path) -> None:
     """As after Ctrl-S, or behind a network that is gone without a word."""
     master, slave = pty.openpty()
     process = serving(tmp_path, slave, slave)

@@ -46,7 +46,7 @@ def test_a_name_can_be_read_back(name: str) -> None:
 
 
 @given(TEXTS)
-def test_a_name_does_not_turn_the_columns_beside_it_round(name: str) -> None:
+def test_a_name_does_not_reverse_the_neighbouring_columns(name: str) -> None:
     directions = {unicodedata.bidirectional(character) for character in visible_name(name)}
     assert not directions & {"R", "AL", "AN"}
 
@@ -57,7 +57,7 @@ def test_lines_are_broken_at_line_feeds_alone(text: str) -> None:
 
 
 @pytest.mark.parametrize("character", sorted(ACTING), ids=lambda c: f"{ord(c):04x}")
-def test_each_acting_character_is_told_by_its_number(character: str) -> None:
+def test_each_control_character_is_shown_as_its_number(character: str) -> None:
     assert acts(character)
     assert visible(f"a{character}b") == f"a{numbered(character)}b"
     assert numbered(character).encode("ascii").decode("unicode_escape") == character

@@ -95,7 +95,7 @@ async def test_every_subscriber_hears_once_and_the_author_never(world: World) ->
             assert delivery.forwarder in members - {other.peer_id}
 
 
-async def test_publishing_to_nobody_says_so(world: World) -> None:
+async def test_publishing_without_peers_is_reported(world: World) -> None:
     one, two = await world.talkers(2)
     await one.join(TOPIC)
     assert await one.say(TOPIC, b"anybody?") == 0
@@ -172,7 +172,7 @@ async def test_leaving_ends_delivery_and_returning_begins_it_again(world: World)
 # Repair
 
 
-async def test_a_newcomer_is_offered_what_was_said_just_before(world: World) -> None:
+async def test_a_new_peer_is_offered_recent_messages(world: World) -> None:
     settings = GossipSettings(mesh=MeshSettings(heartbeat_s=0.5))
     one, two, late = await world.talkers(3, settings)
     await mesh(TOPIC, one, two)

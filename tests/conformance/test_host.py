@@ -154,7 +154,7 @@ async def test_two_dials_at_once_leave_one_connection(world: World, mutual: bool
     assert [c.disconnected for c in calls] == [[], []]
 
 
-async def test_nobody_answers_to_a_wrong_address(world: World) -> None:
+async def test_no_host_answers_at_a_wrong_address(world: World) -> None:
     one, two, three, gone = await world.hosts(4)
     here, there, left = (parse_peer_address(address_of(h)).transport for h in (one, two, gone))
     await gone.close()
@@ -230,7 +230,7 @@ async def test_who_is_cut_off_is_gone_for_both_and_may_return(world: World, end:
     assert [c.connected for c in calls] == [[two.peer_id], [one.peer_id]]
 
 
-async def test_a_callback_that_raises_harms_nobody(world: World) -> None:
+async def test_a_callback_that_raises_disturbs_no_other(world: World) -> None:
     one, two, three = await world.hosts(3)
 
     def broken(peer_id: PeerId) -> None:
@@ -351,6 +351,6 @@ async def test_a_list_of_peers_cuts_off_and_refuses_the_others(world: World) -> 
     await connect(one, friend)
 
 
-async def test_nobody_was_refused_before_a_handshake(world: World) -> None:
+async def test_no_peer_was_refused_before_a_handshake(world: World) -> None:
     one, _ = await world.pair()
     assert one.refused_connections() == {}

@@ -73,7 +73,7 @@ async def test_the_handler_learns_who_asks_and_its_answer_comes_back(world: Worl
     assert await ask(one, two, b"ab") == b"ab", "a later handler takes the place of the first"
 
 
-async def test_only_who_is_connected_is_asked(world: World) -> None:
+async def test_requests_go_only_to_connected_peers(world: World) -> None:
     one, two = await world.hosts(2)
     serve(two)
     for peer_id in (one.peer_id, two.peer_id):
@@ -85,7 +85,7 @@ async def test_only_who_is_connected_is_asked(world: World) -> None:
     assert await failing_ping(one, two.peer_id) is RequestFailure.NOT_CONNECTED
 
 
-async def test_a_protocol_that_nobody_serves_is_unsupported(world: World) -> None:
+async def test_a_protocol_that_no_peer_serves_is_unsupported(world: World) -> None:
     one, two = await world.pair()
     assert await failing(one, two.peer_id) is RequestFailure.UNSUPPORTED
     serve(one)
@@ -153,7 +153,7 @@ async def test_the_silent_time_out(world: World) -> None:
 
 
 @pytest.mark.parametrize("how", ["asker aborts", "asked aborts", "asked closes"])
-async def test_a_connection_that_ends_resets_what_was_asked_over_it(world: World, how: str) -> None:
+async def test_a_closed_connection_resets_its_requests(world: World, how: str) -> None:
     one, two = await world.pair()
     handler = Holding()
     serve(two, handler)
@@ -176,7 +176,7 @@ async def test_a_connection_that_ends_resets_what_was_asked_over_it(world: World
     assert failures == [RequestFailure.RESET]
 
 
-async def test_what_was_sent_is_told_after_the_answer_and_only_then(world: World) -> None:
+async def test_a_sent_answer_is_reported_after_it_was_sent(world: World) -> None:
     one, two = await world.pair()
     events: list[object] = []
 

@@ -39,7 +39,9 @@ def test_a_swarm_learns_to_play_from_under_a_third_to_over_two_thirds(tmp_path: 
 
 
 @pytest.mark.slow
-def test_who_cannot_play_a_swarms_games_is_told_which_model_can(tmp_path: Path) -> None:
+def test_a_model_that_cannot_play_the_swarms_games_is_refused_with_one_that_can(
+    tmp_path: Path,
+) -> None:
     flags = ("--alone", "--tasks", "games-1", "--rounds", "1", "--eval-every", "0")
     advice = "use --model tiny-games"
     assert advice in run("trainer", tmp_path / "one", *flags, "--model", "tiny")

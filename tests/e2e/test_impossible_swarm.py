@@ -22,7 +22,7 @@ ORANGES = FamilySpec(
 
 
 @pytest.mark.slow
-async def test_a_node_is_told_and_its_folder_stays_as_it_was(tmp_path: Path) -> None:
+async def test_a_node_is_refused_and_its_folder_is_unchanged(tmp_path: Path) -> None:
     async with open_test_host() as bootstrap:
         services.serve_manifest(bootstrap, make_manifest("theirs", families_of([ORANGES])))
         (address, *_) = bootstrap.listen_addrs()

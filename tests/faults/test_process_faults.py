@@ -116,7 +116,7 @@ def test_a_clock_an_hour_ahead_hurts_only_itself(stage: ProcessManager, tmp_path
 
 
 @pytest.mark.slow
-def test_two_nodes_with_one_identity_are_told(stage: ProcessManager) -> None:
+def test_two_nodes_with_one_identity_are_reported(stage: ProcessManager) -> None:
     """Neither ends, third parties keep their reputation, and the log says what to do."""
     bootstrap = stage.bootstrap()
     flags = ("--round-seconds", "0.2")

@@ -55,7 +55,7 @@ def test_what_is_no_answer_is_one_that_says_nothing(value: Any) -> None:
     assert read(Status, None) == Status()
 
 
-def test_what_a_newer_node_has_beside_is_passed_over_and_what_an_older_has_not_is_nothing() -> None:
+def test_unknown_keys_are_skipped_and_missing_keys_have_defaults() -> None:
     older_and_newer = {"peers": 3, "peers_by_colour": {"red": 2}, "round": "many"}
     assert read(Status, older_and_newer) == Status(peers=3)
 

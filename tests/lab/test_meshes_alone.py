@@ -53,7 +53,7 @@ def test_a_message_costs_as_much_in_a_swarm_four_times_as_large() -> None:
     assert cost(64) == pytest.approx(cost(16), rel=0.2)
 
 
-def test_who_is_told_not_to_send_a_message_sends_fewer_copies(swarm: MeshSwarm) -> None:
+def test_idontwant_reduces_duplicate_copies(swarm: MeshSwarm) -> None:
     without_copies = played(24, settings=GossipSettings(mesh=MeshSettings(idontwant_bytes=0)))
     assert without_copies.frames_of["idontwant"] > 0 == swarm.frames_of["idontwant"]
     assert without_copies.frames_of["copy"] < 0.95 * swarm.frames_of["copy"]

@@ -66,7 +66,7 @@ def test_an_interval_is_students() -> None:
     assert found.half == pytest.approx(4.302653 / 3**0.5, rel=1e-5)
 
 
-def test_differences_all_alike_are_told_by_their_signs() -> None:
+def test_equal_differences_are_tested_by_their_signs() -> None:
     assert paired([0.0, 0.0]) == 1.0
     assert paired([1.0, 1.0]) == 0.5
     assert paired([1.0] * 7) == pytest.approx(0.0156, abs=1e-4)

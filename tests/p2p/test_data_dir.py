@@ -91,14 +91,14 @@ def test_the_port_of_the_last_run_is_used_again(tmp_path: Path) -> None:
     )
 
 
-def test_a_port_that_was_asked_for_is_left_alone(tmp_path: Path) -> None:
+def test_a_configured_port_is_not_changed(tmp_path: Path) -> None:
     write_addresses(tmp_path, [f"/ip4/127.0.0.1/tcp/{free_port()}{PEER}"])
     assert remembered_listen(["/ip4/127.0.0.1/tcp/4001"], tmp_path) == ("/ip4/127.0.0.1/tcp/4001",)
     # And a port of the one family says nothing of the other.
     assert remembered_listen(["/ip6/::1/tcp/0"], tmp_path) == ("/ip6/::1/tcp/0",)
 
 
-def test_a_port_that_somebody_has_taken_is_not_insisted_on(tmp_path: Path) -> None:
+def test_a_port_in_use_is_replaced(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -117,7 +117,7 @@ def test_a_damaged_file_of_addresses_is_no_obstacle(tmp_path: Path, content: byt
     assert remembered_listen(listen, tmp_path) == listen
 
 
-def test_siblings_are_those_beside_and_not_oneself(tmp_path: Path) -> None:
+def test_siblings_are_the_other_folders_next_to_this_one(tmp_path: Path) -> None:
     mine, theirs, third = (tmp_path / name for name in ("mine", "theirs", "third"))
     for folder in (mine, theirs, third):
         folder.mkdir()

@@ -42,7 +42,7 @@ def test_what_a_full_disk_is() -> None:
     assert is_full(caught.value)
 
 
-async def test_it_is_said_once_and_found_out_when_there_is_room(
+async def test_a_full_disk_is_logged_once_and_so_is_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
     autojump_clock: trio.abc.Clock,
 ) -> None:  # fmt: skip

@@ -136,7 +136,7 @@ async def test_a_relay_in_use_is_needed(
         assert me.host.is_connected(boot.peer_id) is stays
 
 
-async def test_all_that_dials_by_hearsay_shares_one_budget(there: Town) -> None:
+async def test_all_dials_of_third_party_addresses_share_one_budget(there: Town) -> None:
     me, liar = await there.peer(1), await there.peer(2)
     await meet(me, liar)
     may_dial = member_of(me).shards._search.may_dial
@@ -156,9 +156,7 @@ async def test_what_one_network_says_is_one_speakers_word(there: Town) -> None:
     assert not me.address_policy.may_dial("/ip4/203.0.113.9/tcp/1", "10.0.2.0/24")
 
 
-async def test_what_is_said_of_shards_is_sifted(
-    there: Town, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_announced_shards_are_checked(there: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     async def told(_host: Any, _peer_id: PeerId, _shards: Any) -> list[PeerAddresses]:
         await trio.lowlevel.checkpoint()
         told_of = make.fresh_identity().peer_id

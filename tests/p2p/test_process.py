@@ -200,7 +200,9 @@ def test_a_serving_process_spares_its_collector() -> None:
     assert gc.get_freeze_count() >= before + len(kept)
 
 
-def test_programs_are_told_who_is_ready_and_where(capsys: pytest.CaptureFixture[str]) -> None:
+def test_programs_receive_the_ready_peer_and_its_address(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     peers = Peers([False])
     assert peers.serve("--json") == 0
     member = peers.made[0].member

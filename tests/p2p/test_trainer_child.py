@@ -233,7 +233,7 @@ async def test_its_last_words_are_passed_on_logged_and_kept(
     assert "the trainer ended (exit code 1): ValueError: odd; next start" in caplog.text
 
 
-async def test_a_refusal_is_said_once_and_by_it_alone(
+async def test_a_refusal_is_printed_once_and_by_the_trainer_alone(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     child = Watched("import sys; sys.stderr.write('shoal trainer: no\\n'); raise SystemExit(2)")

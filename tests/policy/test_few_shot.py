@@ -208,7 +208,7 @@ def _examples(spec: FamilySpec) -> list[tuple[Any, str]]:
     return list(zip(found, texts, strict=True))
 
 
-def test_rows_show_training_rows_and_never_the_one_that_is_asked(tmp_path: Path) -> None:
+def test_few_shot_prompts_show_training_rows_and_never_their_own_question(tmp_path: Path) -> None:
     rows = [{"question": f"{n} + 1?", "answer": str(n + 1)} for n in range(9)]
     spec = load_task_file(task_file(tmp_path, "sums", rows, held_out=2))
     with SyncTaskWorker([spec]) as worker:

@@ -105,7 +105,7 @@ def test_a_question_that_is_too_long_for_the_model_costs_a_line() -> None:
     assert [type(body) for body in node.requested] == [m.JudgeAsk]
 
 
-def test_the_question_is_asked_with_its_familys_system_turn() -> None:
+def test_the_question_is_sent_with_its_familys_system_turn() -> None:
     """A system turn that fills the model's positions leaves no room for an answer."""
     policy = replace(tiny_models.policy("qwen2", positions=256), prompt_format=PromptFormat.PLAIN)
     for system, is_answered in (("", True), ("x" * 4000, False)):

@@ -66,7 +66,7 @@ def test_the_same_seed_gives_the_same_answers_and_another_seed_others(tiny: Poli
     assert message(1) == message(1) != message(2)
 
 
-def test_answers_come_in_token_ids_where_these_are_asked_for(tiny: Policy) -> None:
+def test_answers_contain_token_ids_on_request(tiny: Policy) -> None:
     body = {"prompt": "12 + 7", "max_tokens": 3, "n": 2, "seed": 4, "logprobs": 0}
     assert "token_ids" not in text_reply(tiny, body)["choices"][0]
     for choice in text_reply(tiny, {**body, "return_token_ids": True})["choices"]:
@@ -95,7 +95,7 @@ def test_log_probabilities_are_those_of_a_plain_forward_pass(tiny: Policy) -> No
     assert choice["text"].startswith("12 + 7")
 
 
-def test_no_tokens_asked_for_gives_the_prompts_own_figures(tiny: Policy) -> None:
+def test_zero_tokens_return_the_prompts_own_logprobs(tiny: Policy) -> None:
     body = {"prompt": ["1 + 1", [5, 6, 7]], "max_tokens": 0, "logprobs": 1, "echo": True}
     choices = text_reply(tiny, body)["choices"]
     lengths = [len(choice["logprobs"]["tokens"]) for choice in choices]

@@ -17,9 +17,7 @@ from tests.policy.training_cases import metrics, trainer
 from tests.support.local_node import NodeThread
 
 
-def test_it_plays_the_rounds_it_was_asked_for_and_writes_them_down(
-    tmp_path: Path, model: str
-) -> None:
+def test_it_runs_and_records_the_configured_rounds(tmp_path: Path, model: str) -> None:
     made = trainer(tmp_path, model, rounds=3)
     before = case.weights(made.training_run.policy)
     made.run()
@@ -51,7 +49,7 @@ def test_a_model_that_cannot_checkpoint_its_layers_is_refused_before_any_round(
         trainer(tmp_path, model, gradient_checkpointing=True)
 
 
-def test_a_checkpoint_comes_as_often_as_asked(tmp_path: Path, model: str) -> None:
+def test_checkpoints_are_written_at_the_configured_interval(tmp_path: Path, model: str) -> None:
     rounds: list[int] = []
     made = trainer(tmp_path, model, rounds=3, checkpoint_seconds=0.0)
     checkpoint = made.checkpoint

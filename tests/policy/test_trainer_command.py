@@ -135,7 +135,7 @@ def test_a_second_trainer_in_the_same_folder_is_refused(
     assert "another trainer is using d" in capsys.readouterr().err
 
 
-def test_a_predecessor_that_is_still_writing_is_waited_for_and_that_is_said_at_once(
+def test_the_trainer_waits_for_a_predecessor_that_still_writes_and_logs_it_at_once(
     model: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     free: list[bool] = []

@@ -37,7 +37,7 @@ def test_no_schedule_of_many_harms_honest_nodes() -> None:
     assert done == ACTS.keys()
 
 
-def test_a_bootstrap_of_another_swarm_moves_nobody_that_starts_again() -> None:
+def test_a_bootstrap_of_another_swarm_moves_no_restarted_node() -> None:
     steps = tuple(Step(at=2.0 + 4 * n, who=n % 2, act="another_manifest", seed=n) for n in range(3))
     done = play(Schedule(seed=1, honest=3, one_network=False, steps=steps)).done
     assert done["another_manifest"] == 3

@@ -94,7 +94,7 @@ def backfill(
 
 @pytest.mark.parametrize("away_s", [60.0, 600.0])
 @pytest.mark.parametrize("seed", range(4))
-async def test_who_is_back_is_asked_about_the_time_it_was_away(seed: int, away_s: float) -> None:
+async def test_a_returned_peer_is_queried_about_its_absence(seed: int, away_s: float) -> None:
     peers = Peers()
     async with running(backfill(peers, seed)):
         await trio.sleep(100)
@@ -123,7 +123,7 @@ async def test_who_comes_and_goes_causes_no_more_rounds_than_before() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_those_who_bring_no_news_are_asked_more_rarely_and_with_news_others_at_once(
+async def test_peers_without_unseen_ids_are_queried_more_rarely_and_others_at_once(
     seed: int,
 ) -> None:
     peers = Peers()
@@ -164,7 +164,7 @@ async def test_rounds_that_bring_news_leave_the_stock_whole() -> None:
         assert max(late[:-2]) < 20
 
 
-async def test_another_shard_is_asked_about_without_waiting() -> None:
+async def test_another_shard_is_queried_without_waiting() -> None:
     peers, shards = Peers(), {0}
     made = backfill(peers, 1, lambda: frozenset(shards))
     async with running(made):
@@ -351,7 +351,7 @@ async def test_while_nothing_happens_it_hardly_wakes() -> None:
         assert steps.count < 20
 
 
-async def test_a_time_of_which_something_is_missing_is_asked_about_again() -> None:
+async def test_an_incomplete_period_is_queried_again() -> None:
     peers, missing = Peers(), [True]
     peers.news = lambda _peer_id: True
     async with trio.open_nursery() as nursery:

@@ -77,7 +77,7 @@ def test_the_letter_is_the_right_choices(form: str, texts: list[str], data: st.D
         ([7], 0, None, "is 7, not a list of choices"),
     ],
 )
-def test_what_cannot_be_told_is_refused_with_what_it_is(
+def test_an_unclear_answer_is_refused_with_its_cause(
     values: Any, answer: Any, first: int | None, cause: str
 ) -> None:
     with pytest.raises(ChoiceError, match=cause):

@@ -91,7 +91,7 @@ IMAGE = [{"type": "image_url", "image_url": "x"}, {"type": "text", "text": "what
         ([("user", None)], "a turn without a text .number 1.: it is null"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(turns: list[Any], cause: str) -> None:
+def test_an_invalid_conversation_is_refused(turns: list[Any], cause: str) -> None:
     with pytest.raises(FamilyError, match=cause) as caught:
         parse_conversation(as_turns(turns))
     assert "\n" not in str(caught.value)

@@ -160,7 +160,7 @@ def test_a_stated_encoding_and_stated_names_are_used(tmp_path: Path) -> None:
         (b'[{"question": "a"}]\n', "JSON"),
     ],
 )
-def test_a_form_is_told_in_words(content: bytes, description: str, tmp_path: Path) -> None:
+def test_a_form_is_described_in_words(content: bytes, description: str, tmp_path: Path) -> None:
     (tmp_path / "rows").write_bytes(content)
     assert recognise("rows", tmp_path).description == description
 

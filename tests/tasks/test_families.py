@@ -267,7 +267,7 @@ def test_draws_are_fresh_weighted_and_never_held_out() -> None:
         draw_coordinates(rng, [])
 
 
-def test_examples_and_trials_have_seeds_that_nobody_else_draws() -> None:
+def test_examples_and_trials_have_seeds_of_their_own() -> None:
     rng = random.Random(1)
     most_held_out = 1 << 16  # as `eval_per_family` allows
     others = {judge_coordinates(rng, EASY).seed for _ in range(5000)}

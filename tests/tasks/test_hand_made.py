@@ -99,7 +99,7 @@ def test_questions_kept_for_evaluation_are_refused_by_their_text() -> None:
             _read(row)
 
 
-def test_a_row_is_named_whose_task_nobody_can_make() -> None:
+def test_a_row_without_a_valid_task_is_named() -> None:
     spec = FamilySpec(
         name="divides",
         generator="decimal_arithmetic",

@@ -32,7 +32,7 @@ def test_a_tagged_question_is_preceded_by_the_instruction() -> None:
     assert plain_prompt("2+3?", tagged=True) == f"{TAGGED_INSTRUCTION}\n\n2+3?\nAnswer:"
 
 
-def test_a_plain_question_is_asked_as_it_is() -> None:
+def test_a_plain_question_is_sent_unchanged() -> None:
     assert messages_for("2+3?", tagged=False) == [{"role": "user", "content": "2+3?"}]
     assert plain_prompt("2+3?", tagged=False) == "2+3?\nAnswer:"
 

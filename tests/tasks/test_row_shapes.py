@@ -271,7 +271,7 @@ def test_an_unchanged_file_is_converted_once(
     assert Path(load_task_file(tmp_path / "mine.toml").path).exists()
 
 
-def test_what_was_spoilt_in_the_cache_is_converted_again(tmp_path: Path) -> None:
+def test_a_damaged_cache_is_converted_again(tmp_path: Path) -> None:
     rows = [{"question": f"{n}", "answer": f"Count.\n#### {n}"} for n in range(9)]
     spec, _ = read(tmp_path, rows, answer_after="####")
     written = [Path(spec.path), worked_answers_path(Path(spec.path))]

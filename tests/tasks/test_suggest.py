@@ -99,7 +99,7 @@ def test_the_keys_read_every_row_of_a_published_form(name: str, count: int) -> N
 
 @pytest.mark.parametrize("numbers", [[1], [1, 2, 2], [2, 3, 1]])
 @pytest.mark.parametrize("first", [0, 1])
-def test_numbers_that_count_either_way_are_asked_about(numbers: list[int], first: int) -> None:
+def test_numbers_with_two_meanings_need_a_choice(numbers: list[int], first: int) -> None:
     rows = [
         {"question": f"q{n}", "choices": ["w", "x", "y", "z"], "answer": number}
         for n, number in enumerate(numbers)

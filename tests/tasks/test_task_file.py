@@ -167,7 +167,7 @@ def test_scoring_mathematics_lets_numbers_through_and_nothing_else(
     assert (guard.refusal("exec", (code,)) is None) == allowed
 
 
-def test_a_task_file_that_a_joined_swarm_does_not_have_is_told(tmp_path: Path) -> None:
+def test_a_task_file_that_a_joined_swarm_does_not_have_is_reported(tmp_path: Path) -> None:
     path = str(write(tmp_path, CAPITALS))
     with_it = make_manifest("a", starting_families("easy", [path]))
     without = make_manifest("b", starting_families("easy"))

@@ -75,7 +75,7 @@ def test_a_slip_in_a_prompt_is_refused(prompt: str, cause: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_word_in_braces_that_is_no_column_is_told() -> None:
+def test_a_word_in_braces_that_is_no_column_is_reported() -> None:
     template = Template.of(
         r"{problem} {name} \text{x}", lambda name: name == "problem", ["problem"]
     )

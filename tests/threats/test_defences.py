@@ -54,7 +54,7 @@ def mutated(mutation: Mutation, root: Path = ROOT) -> dict[str, str]:
     return texts
 
 
-def test_names_are_told_apart() -> None:
+def test_names_are_distinguished() -> None:
     names = Counter(mutation.name for mutation in MUTATIONS)
     assert max(names.values()) == 1, names.most_common(3)
 

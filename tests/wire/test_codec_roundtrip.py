@@ -89,7 +89,7 @@ def test_a_sampled_groups_label_is_bounded_and_may_be_empty() -> None:
         decode_ipc(frame.SerializeToString())
 
 
-def test_the_hard_caps_hold_where_no_manifest_is_asked() -> None:
+def test_the_hard_caps_hold_without_a_manifest() -> None:
     answers = (sample.completion(),) * (MAX_COMPLETIONS + 1)
     good, bad = (
         m.Publish(

@@ -86,6 +86,6 @@ def test_a_body_that_no_class_stands_for_is_no_body() -> None:
         bodies.decode(pb.RolloutAnswer(listing=pb.Listing()).SerializeToString())
 
 
-def test_a_class_without_a_message_is_told_when_the_codec_is_made() -> None:
+def test_a_class_without_a_message_is_refused_when_the_codec_is_built() -> None:
     with pytest.raises(KeyError, match="Chunk"):
         OneOf(judge_pb2.JudgeReply, Chunk | Envelopes, Wires(), name="reply", empty="nothing")

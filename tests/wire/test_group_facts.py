@@ -41,7 +41,7 @@ def test_the_length_that_a_decoder_bounds_is_known_before_it_is_compressed(
         decode_batch(encode_batch(batch), max_bytes=length - 1)
 
 
-def test_what_nobody_knows_in_a_group_counts_as_its_sender_sent_it() -> None:
+def test_unknown_fields_of_a_group_count_towards_its_size() -> None:
     message = sample.batch_message()
     unknown = b"\xfa\x7c\x20" + bytes(32)  # field 1999, length-delimited
     message.groups[0].MergeFromString(unknown)

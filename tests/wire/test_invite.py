@@ -68,7 +68,7 @@ invites = st.builds(
 
 
 @given(invites)
-def test_what_is_said_comes_back_in_one_word(invite: Invite) -> None:
+def test_an_invitation_round_trips_as_one_word(invite: Invite) -> None:
     line = encode_invite(invite)
     assert decode_invite(line) == invite
     assert line.isascii() and line.isalnum() and len(line) <= MAX_LINE_CHARS
@@ -170,7 +170,7 @@ def test_more_addresses_than_an_invitation_has_are_refused() -> None:
         decode_invite(made_by_a_stranger(GOOD, num=MAX_ADDRESSES + 1))
 
 
-def test_the_kinds_of_wrong_lines_are_told_apart() -> None:
+def test_the_kinds_of_wrong_lines_are_distinguished() -> None:
     for text, message in (
         ("", "begins with shoal1"),
         ("/ip4/127.0.0.1/tcp/4001", "begins with shoal1"),

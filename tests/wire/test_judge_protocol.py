@@ -131,7 +131,7 @@ def test_a_signed_record_with_a_field_out_of_bounds_is_refused(changes: dict[str
     ],
     ids=["id", "text", "name", "round"],
 )
-def test_an_answer_out_of_bounds_is_told_apart(answer: ChallengeAnswer) -> None:
+def test_an_answer_out_of_bounds_is_distinguished(answer: ChallengeAnswer) -> None:
     with pytest.raises(judge.BadAnswerError):
         judge.decode_request(judge.encode_request(answer))
 
@@ -146,7 +146,7 @@ def test_an_answer_out_of_bounds_is_told_apart(answer: ChallengeAnswer) -> None:
     ],
     ids=["none", "many", "peer", "swarm"],
 )
-def test_what_may_not_be_asked_is_refused(request_: JudgeRequest) -> None:
+def test_a_forbidden_question_is_refused(request_: JudgeRequest) -> None:
     with pytest.raises(RemoteError):
         judge.decode_request(judge.encode_request(request_))
 

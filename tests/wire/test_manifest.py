@@ -66,7 +66,7 @@ def test_a_field_of_a_later_version_counts_for_the_digest() -> None:
     assert manifest.digest == hashlib.sha256(raw).digest()
 
 
-def test_a_manifest_that_is_not_the_one_asked_for_is_refused() -> None:
+def test_a_manifest_other_than_the_requested_one_is_refused() -> None:
     with pytest.raises(ManifestError, match="expected 000000000000"):
         decode_manifest(sample.swarm().raw, expected_digest=bytes(32))
 

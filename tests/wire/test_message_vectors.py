@@ -45,11 +45,11 @@ def test_the_vectors_are_as_recorded() -> None:
 
 
 @pytest.mark.parametrize("vector", IPC, ids=lambda vector: vector["name"])
-def test_a_recorded_frame_of_the_socket_is_read_as_what_was_said(vector: dict[str, Any]) -> None:
+def test_a_recorded_frame_of_the_socket_decodes_to_its_message(vector: dict[str, Any]) -> None:
     assert decode_ipc(unframed(vector)).body == ipc_golden.BODIES[vector["name"]]
 
 
-def test_recorded_requests_are_read_as_what_was_asked() -> None:
+def test_recorded_requests_decode_to_their_messages() -> None:
     read_by: dict[str, Callable[[bytes], Any]] = {
         "PeerQuery": decode_peer_query,
         "ReachRequest": decode_reach_request,

@@ -85,7 +85,7 @@ def test_a_row_says_one_line_and_only_a_reject_costs(reason: Reason) -> None:
         assert text == visible_name(text) and 0 < len(text) < 120 and text[0].islower()
 
 
-def test_a_publisher_is_told_of_a_lone_surrogate_before_it_shares() -> None:
+def test_a_publisher_gets_an_error_for_a_lone_surrogate_before_it_shares() -> None:
     found = check_completion(make.completion("\ud800"), SWARM.rules)
     assert found is not None
     assert "surrogate" in found

@@ -66,7 +66,7 @@ def test_fresh_removes_no_folder_that_is_not_an_experiments(tmp_path: Path) -> N
     assert (tmp_path / "mine.txt").exists()
 
 
-def test_fresh_leaves_what_stands_beside_an_experiment(tmp_path: Path) -> None:
+def test_fresh_leaves_the_other_files_of_the_folder(tmp_path: Path) -> None:
     write_config(tmp_path, parse_flags(), "shoal experiment results")
     for name in ("mine.txt", "rounds/4-4/seed-1.jsonl", "result.json", "figures/a.png"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ def test_fresh_leaves_what_stands_beside_an_experiment(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_fresh_plays_every_round_anew(tmp_path: Path) -> None:
+def test_fresh_repeats_every_round(tmp_path: Path) -> None:
     made: list[int] = []
     for flags in ([], [], ["--fresh"]):
         assert main([*SMALL, "--out", str(tmp_path), *flags]) == 0

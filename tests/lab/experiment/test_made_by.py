@@ -48,7 +48,7 @@ def installed() -> str:
         return made_by.UNKNOWN
 
 
-def test_a_command_is_told_without_places(tmp_path: Path) -> None:
+def test_a_command_is_recorded_without_paths(tmp_path: Path) -> None:
     typed = ["results", "--out", str(tmp_path), "--arm", "4/4", f"--out={tmp_path}", "--jobs", "2"]
     command = made_by.as_typed([*typed, "--set", "model=a b", "--json", "--fresh", "--no-figures"])
     assert command == "shoal experiment results --arm 4/4 --set 'model=a b'"

@@ -63,7 +63,7 @@ def test_the_same_command_adds_nothing(tmp_path: Path) -> None:
         (["--set", "temperature=0.9"], {"base": ["temperature"]}),
     ],
 )
-def test_what_is_asked_for_later_is_marked_with_the_jobs_that_were_finished(
+def test_a_later_request_is_marked_with_the_finished_jobs(
     flags: list[str], added: dict[str, Any], tmp_path: Path
 ) -> None:
     first = planned(tmp_path)

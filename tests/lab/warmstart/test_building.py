@@ -79,7 +79,7 @@ def test_a_diverging_phase_is_an_error(short: list[SupervisedPhase]) -> None:
         )
 
 
-def test_right_answers_are_taught_more_often_where_they_come_out_too_seldom(
+def test_right_answers_are_repeated_where_they_are_too_rare(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(warmstart, "BATCH", 8)

@@ -23,7 +23,7 @@ def untaught() -> Policy:
 
 
 @pytest.mark.parametrize(("player", "share"), [(games.halve, 1.0), (games.creep, 5 / 31)])
-def test_players_win_as_often_as_they_are_said_to(player: games.Player, share: float) -> None:
+def test_players_win_at_their_stated_rate(player: games.Player, share: float) -> None:
     won = [play_game(seed, player).won for seed in range(2000)]
     # Three standard errors of a share of `GAMES` games.
     assert abs(sum(won) / len(won) - share) < 3 * (share * (1 - share) / len(won)) ** 0.5 + 1e-9

@@ -153,7 +153,7 @@ def test_what_left_by_its_publishers_doing_is_taken_from_others_only(how: str) -
     assert buffer.insert(entry(1, "author"), 0.0) is InsertOutcome.STORED
 
 
-def test_there_is_room_for_as_many_as_are_missing_or_came_before_a_time() -> None:
+def test_capacity_counts_free_slots_and_groups_older_than_a_time() -> None:
     buffer = make(max_groups=8)
     fill(buffer, "a", range(6))
     assert [buffer.room(since=float(at)) for at in (-1, 0, 2, 6)] == [2, 2, 4, 8]

@@ -93,7 +93,7 @@ def test_a_thousand_names_of_one_connection_are_drawn_as_one_network_is() -> Non
     assert 150 < drawn["fresh"] < 250
 
 
-def test_connections_buy_nothing_beside_others_of_their_network() -> None:
+def test_more_connections_give_a_peer_no_larger_share_of_its_network() -> None:
     scenario = BufferScenario()
     for number in range(900):
         scenario.bring(f"fresh{number}", "shared", connection=f"c{number % 30}")
@@ -138,7 +138,7 @@ def test_a_newcomer_with_a_network_of_its_own_gets_in_and_is_drawn() -> None:
     assert drawn["newcomer"] == 10, "all of it, beside a hundred times as many names"
 
 
-def test_room_that_nobody_wants_is_lent_and_given_back() -> None:
+def test_unused_capacity_is_lent_and_returned() -> None:
     scenario = BufferScenario()
     scenario.fresh(ROOM)
     assert scenario.held() == {"fresh": ROOM}
@@ -161,7 +161,7 @@ def test_weights_scale_a_share_by_name_or_by_source() -> None:
     assert set(scenario.draw(10, {"honest": 0.0, "fresh": 1e-9})) == {"fresh"}, "however little"
 
 
-def test_liars_behind_an_honest_peer_cost_nobody_else_that_is_heard_through_it() -> None:
+def test_liars_behind_an_honest_peer_cost_its_other_publishers_nothing() -> None:
     item = replace(entry(1, "a"), network="n", by_publisher=True)
     assert source_of(item) == "n"
     assert source_of(replace(item, by_publisher=False)) == ""

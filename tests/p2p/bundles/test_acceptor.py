@@ -361,7 +361,7 @@ async def test_a_file_of_ones_own_is_used_and_nothing_fetched(tmp_path: Path) ->
     assert joiner.fixture.here.requests == [] and not joiner.has_task
 
 
-async def test_another_peer_is_asked_when_one_sends_something_else(
+async def test_a_wrong_reply_moves_the_request_to_another_peer(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     fixture = TransferFixture(spec=author_spec(tmp_path / "a"))

@@ -72,7 +72,7 @@ def test_what_is_remembered_is_bounded() -> None:
     assert len(queue._root.children) <= REMEMBERED + 1
 
 
-async def test_a_limiter_gives_what_is_free_at_once_and_then_to_whoever_holds_fewest(
+async def test_a_limiter_gives_free_slots_at_once_and_then_to_the_smallest_holder(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     limiter, served = FairLimiter(2), list[str]()

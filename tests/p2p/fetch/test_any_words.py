@@ -186,7 +186,7 @@ def check(told: list[Offer], seed: int) -> None:
 
 @given(st.lists(offers(), max_size=6), st.integers(0, 2**16))
 @settings(max_examples=25)
-def test_nobody_but_the_stranger_pays_and_all_honest_batches_arrive(
+def test_only_the_unknown_peer_is_blamed_and_all_honest_batches_arrive(
     told: list[Offer], seed: int
 ) -> None:
     check(told, seed)

@@ -61,7 +61,7 @@ async def test_a_late_joiner_gets_what_was_shared_before_its_time(tmp_path: Path
         assert joiner.counts()["bytes_in"] == counts["bytes_in"]
 
 
-async def test_a_gap_is_mended_by_a_neighbour_when_the_publisher_has_gone(tmp_path: Path) -> None:
+async def test_a_neighbour_fills_a_gap_when_the_publisher_has_left(tmp_path: Path) -> None:
     async with open_exchange(tmp_path, 3, settings=NO_BACKFILL) as (publisher, middle, end):
         await middle.meet(publisher)
         await end.meet(middle)
@@ -81,7 +81,7 @@ async def test_a_gap_is_mended_by_a_neighbour_when_the_publisher_has_gone(tmp_pa
         assert gaps_of(counts) == {"open": 0, "seen": 1, "filled": 1, "abandoned": 0}
 
 
-async def test_a_gap_that_nobody_can_mend_is_given_up(tmp_path: Path) -> None:
+async def test_a_gap_that_no_peer_can_fill_is_abandoned(tmp_path: Path) -> None:
     async with open_exchange(tmp_path, 2, settings=NO_BACKFILL) as (publisher, receiver):
         await receiver.meet(publisher)
         await publisher.share(1)

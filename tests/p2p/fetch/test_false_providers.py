@@ -85,7 +85,7 @@ LIES: dict[str, tuple[Callable[[Any, int], Answer | bytes], Reason]] = {
 """A false answer to a request for part of a batch of so many bytes, and the reason it gets."""
 
 
-async def test_a_lying_provider_is_blamed_and_another_one_asked(tmp_path: Path) -> None:
+async def test_a_lying_provider_is_blamed_and_another_one_used(tmp_path: Path) -> None:
     async with opened(tmp_path) as (victim, honest, _):
         await victim.host.dial(honest.address)
         for number, (lie, (answer, reason)) in enumerate(LIES.items(), start=1):
@@ -114,7 +114,7 @@ async def test_a_stalling_provider_is_left_for_another(tmp_path: Path) -> None:
         assert victim.counts()["failures"] == {"timeout": 1}
 
 
-async def test_who_does_not_answer_about_ones_own_batches_is_asked_for_the_rest(
+async def test_a_peer_that_withholds_this_nodes_batches_still_serves_the_others(
     tmp_path: Path,
 ) -> None:
     """The question about another node with this key comes first, and is not vital."""
@@ -159,7 +159,7 @@ async def test_a_pull_goes_on_where_another_provider_stopped(tmp_path: Path) -> 
         assert 0 < honest.counts()["bytes_out"] < len(batch.envelope)
 
 
-async def test_chunks_that_do_not_add_up_blame_nobody_who_gave_true_ones(tmp_path: Path) -> None:
+async def test_mismatched_chunks_blame_no_provider_of_true_ones(tmp_path: Path) -> None:
     async with opened(tmp_path) as (victim, honest, false):
         await victim.host.dial(honest.address)
         batch = big_batch(false, 1_500_000)

@@ -151,7 +151,7 @@ async def test_honest_repair_keeps_its_pace_while_strangers_invent_gaps(
         assert len(attacked.watch.gaps) < 512
 
 
-async def test_a_gap_outlives_a_time_in_which_nobody_answers(
+async def test_a_gap_survives_a_time_without_answers(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     bench = Bench()

@@ -83,7 +83,7 @@ async def test_a_changed_copy_that_comes_first_is_not_kept_and_the_true_one_is_f
         assert victim.blamed(honest.peer_id) == []
 
 
-async def test_who_lists_batches_of_a_weak_key_is_neither_asked_for_them_nor_blamed(
+async def test_listed_batches_of_a_weak_key_are_not_requested_and_not_blamed(
     tmp_path: Path,
 ) -> None:
     async with open_three(tmp_path, EAGER) as (victim, honest, stranger):
@@ -102,7 +102,7 @@ async def test_who_lists_batches_of_a_weak_key_is_neither_asked_for_them_nor_bla
         assert victim.blamed(stranger.peer_id) == []
 
 
-async def test_changed_copies_of_the_nodes_own_batches_are_no_twin(
+async def test_changed_copies_of_the_nodes_own_batches_are_no_duplicate_identity(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_three(tmp_path, EAGER) as (victim, _honest, stranger):
@@ -116,7 +116,7 @@ async def test_changed_copies_of_the_nodes_own_batches_are_no_twin(
         assert set(victim.blamed(stranger.peer_id)) == {Reason.NOT_CANONICAL}
 
 
-async def test_a_batch_of_the_nodes_own_key_that_it_did_not_make_is_a_twin(
+async def test_an_unknown_batch_signed_by_this_nodes_key_is_a_duplicate_identity(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_three(tmp_path, EAGER) as (victim, _honest, stranger):
@@ -129,7 +129,7 @@ async def test_a_batch_of_the_nodes_own_key_that_it_did_not_make_is_a_twin(
         assert victim.blamed(stranger.peer_id) == []
 
 
-async def test_a_copy_of_the_whole_folder_is_a_twin_however_long_the_run_was(
+async def test_a_copy_of_the_whole_folder_is_a_duplicate_identity_after_any_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It goes on from the same number, so what it signs is no newer than what this node signs."""
@@ -186,7 +186,7 @@ async def test_a_copied_folder_is_named_to_both_of_its_owners(
         assert not witness.exchange.duplicate_identity.found
 
 
-async def test_own_batches_that_this_node_has_forgotten_are_no_twins(
+async def test_own_batches_that_this_node_has_deleted_are_no_duplicate_identity(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A listing begins with the oldest, and a node knows its latest ten thousand alone."""

@@ -87,7 +87,7 @@ def test_running_bytes_are_bounded_but_one_always_runs() -> None:
     assert started(queue, 3) == [second, fourth, None]
 
 
-def test_a_full_queue_makes_room_for_whoever_has_less_in_it() -> None:
+def test_a_full_queue_evicts_in_favour_of_the_peer_with_fewer_jobs() -> None:
     queue = PullQueue(QueueLimits(max_jobs=4), 0.0)
     for number in range(4):
         assert offer(queue, job(number)) is None
@@ -211,7 +211,7 @@ TestQueueMachine = QueueMachine.TestCase
 # Gaps
 
 
-def test_a_gap_is_asked_for_after_the_grace_and_then_ever_more_rarely() -> None:
+def test_a_gap_is_requested_after_the_grace_and_then_with_back_off() -> None:
     gaps = GapTracker(GapLimits(grace_seconds=1.0, retry_seconds=2.0, max_tries=3))
     gaps.open(ANN, 5, after=3, now=0.0)
     gaps.open(ANN, 5, after=3, now=0.9)
@@ -236,7 +236,7 @@ def test_what_comes_by_itself_was_only_late() -> None:
     assert gaps.close(ANN, 5) is None
 
 
-def test_what_comes_after_asking_is_mended_even_while_asking() -> None:
+def test_a_gap_is_filled_by_a_batch_that_arrives_during_its_request() -> None:
     gaps = GapTracker()
     gaps.open(ANN, 5, after=3, now=0.0)
     (gap,) = gaps.due(10.0)
@@ -250,7 +250,7 @@ def test_what_comes_after_asking_is_mended_even_while_asking() -> None:
     assert len(gaps) == 1
 
 
-def test_gaps_are_asked_for_one_at_a_time_of_each_publisher_the_lowest_first() -> None:
+def test_gaps_are_requested_one_per_publisher_lowest_first() -> None:
     gaps = GapTracker()
     for publisher, sequence in ((ANN, 9), (ANN, 5), (BOB, 7)):
         gaps.open(publisher, sequence, after=3, now=0.0)

@@ -22,9 +22,7 @@ def gap(publisher: PeerId, named_by: PeerId, *, proven: bool = False) -> Gap:
     return Gap(publisher=publisher, sequence=5, after=3, named_by=named_by, proven=proven, due=0.0)
 
 
-def test_gaps_that_are_mended_cost_nothing_and_strangers_cannot_use_up_what_the_proven_have() -> (
-    None
-):
+def test_filled_gaps_cost_nothing_and_unknown_peers_cannot_spend_the_proven_budget() -> None:
     rights = RetryBudget(LIMITS)
     for _ in range(50):
         one = gap(ANN, PeerId("bob"), proven=rights.is_proven(ANN))

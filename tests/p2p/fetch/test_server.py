@@ -96,7 +96,7 @@ class Desk:
         return [ref.batch_id for ref in answer.batches]
 
 
-async def test_recent_batches_are_listed_newest_first_within_what_was_asked() -> None:
+async def test_recent_batches_are_listed_newest_first_within_the_request() -> None:
     desk = Desk()
     old = desk.put(1)
     desk.now_ms += 60_000
@@ -162,7 +162,7 @@ async def test_two_batches_of_one_number_are_shown_to_their_signer_alone() -> No
         assert await desk.listed(query, me) == [last]
 
 
-async def test_only_the_shards_asked_for_are_listed() -> None:
+async def test_only_the_requested_shards_are_listed() -> None:
     desk = Desk(shard_count=4)
     authors = [make.Author(desk.manifest) for _ in range(16)]
     ids = {desk.put(i, author=by): by.peer_id for i, by in enumerate(authors)}
@@ -182,7 +182,7 @@ async def test_a_publishers_batches_above_a_number_are_listed_lowest_first() -> 
     assert await desk.listed(replace(query, publisher=PeerId("nobody"))) == []
 
 
-async def test_whole_batches_come_in_the_order_asked_as_far_as_they_fit() -> None:
+async def test_whole_batches_are_sent_in_the_requested_order_as_far_as_they_fit() -> None:
     desk = Desk(max_batch_bytes=4 << 20)
     small, other = desk.put(1), desk.put(2)
     big = desk.author.sign(*big_groups(10, 2 * MAX_CHUNK_BYTES))
@@ -211,7 +211,7 @@ async def test_chunks_are_exact_and_end_with_the_envelope() -> None:
     assert await chunk(1 << 60, 5) == b""
 
 
-async def test_what_is_not_here_is_said_so_and_forgotten_when_the_disk_has_lost_it() -> None:
+async def test_a_missing_batch_is_reported_and_forgotten_when_its_file_is_lost() -> None:
     desk = Desk()
     query = ChunkQuery(batch_id=BatchId(bytes(32)), offset=0, length=1)
     assert await desk.ask(query) == Refusal(reason=BatchRefusalReason.NOT_HELD)
@@ -371,7 +371,7 @@ def test_the_same_of_four_times_as_many_swarms(
     st.floats(0, 2),
 )
 @settings(max_examples=25)
-def test_whatever_is_asked_for_the_asker_stays_within_what_peers_give_for_nothing(
+def test_any_series_of_requests_stays_within_the_free_allowance_of_peers(
     asks: list[tuple[float, int]], delay_s: float
 ) -> None:
     """The asker's pace against the server's quotas, for any wishes and any delay of the way."""

@@ -71,7 +71,7 @@ async def test_a_bad_batch_gets_its_verdict_and_its_sender_the_price(
         await until(lambda: victim.node.pool.groups_received == kept + 1)
 
 
-async def test_unknown_fields_of_a_batch_are_kept_as_they_came(victim: Victim) -> None:
+async def test_unknown_fields_of_a_batch_are_kept_unchanged(victim: Victim) -> None:
     async with open_hostile(victim) as attacker:
         kept = victim.node.pool.groups_received
         content = batch_to_bytes(attacker.author.batch()) + b"\xf2\x7c\x03new"

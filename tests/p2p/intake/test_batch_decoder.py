@@ -204,7 +204,7 @@ def test_who_makes_much_work_waits_and_pays_if_it_goes_on() -> None:
     assert flow.charge_pause(2.0, 3.0) == 2
 
 
-def test_who_forwards_what_others_made_dear_waits_and_does_not_pay() -> None:
+def test_a_forwarder_of_expensive_batches_waits_and_is_not_charged() -> None:
     flow = RateLimiter(LIMITS).for_peer(PeerId("a"), 0.0)
     for _ in range(100):
         flow.charge_work(1.0, 0.0, own_message=False)

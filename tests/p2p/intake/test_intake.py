@@ -44,7 +44,7 @@ async def bench() -> IntakeFixture:
     return IntakeFixture()
 
 
-async def test_a_valid_batch_is_kept_as_the_bytes_that_came(bench: IntakeFixture) -> None:
+async def test_a_valid_batch_is_stored_as_its_received_bytes(bench: IntakeFixture) -> None:
     raw = bench.peer.sign(1, 2).envelope
     async with bench.running():
         assert await bench.judge(raw) is Reason.VALID

@@ -51,7 +51,7 @@ def reason_of(raw: bytes, **options: object) -> Reason:
     return caught.value.reason
 
 
-def test_reasons_follow_the_order_from_cheap_to_dear() -> None:
+def test_reasons_follow_the_order_from_cheap_to_expensive() -> None:
     me = make.Author(MANIFEST)
     mine = make.context(MANIFEST, me.peer_id)
     stranger = make.Author(make.swarm("another"))
@@ -70,7 +70,7 @@ def test_reasons_follow_the_order_from_cheap_to_dear() -> None:
         assert caught.value.reason is expected
 
 
-def test_our_own_disk_is_asked_for_wholeness_not_for_age() -> None:
+def test_batches_from_disk_are_checked_for_damage_and_not_for_age() -> None:
     old = PEER.envelope(PEER.batch(created_ms=1, groups=(make.group(1),)))
     assert reopen_batch(old, max_bytes=MAX_BATCH_BYTES).batch.created_ms == 1
     for damaged in (old[:-1], b"", old.replace(b"\x12", b"\x13", 1)):
@@ -113,7 +113,7 @@ def test_no_changed_byte_gets_through(position: int, change: int) -> None:
 RAW = PEER.envelope(PEER.batch([make.group(1)]))
 
 
-def test_only_regenerable_tasks_are_asked_of_the_worker() -> None:
+def test_only_regenerable_tasks_are_sent_to_the_worker() -> None:
     groups = [make.group(1), INLINE, make.group(2)]
     batch = PEER.batch(groups)
     assert coordinates_of(batch) == [make.coordinates_at(1), make.coordinates_at(2)]
@@ -134,7 +134,7 @@ def test_an_inline_question_must_be_the_one_that_is_named() -> None:
     assert check_questions(PEER.batch([forged]), []) is Reason.QUESTION_MISMATCH
 
 
-def test_every_group_carries_where_it_came_from() -> None:
+def test_every_group_carries_its_origin() -> None:
     signed = PEER.sign(1, 2, round=9)
     made = published_groups(signed)
     assert [group.group for group in made] == list(signed.batch.groups)

@@ -164,7 +164,7 @@ async def test_a_lane_holds_no_more_than_its_bound(autojump_clock: trio.testing.
     assert len(await turns.question_digests(tasks(1024), by("one"))) == 1024
 
 
-async def test_what_is_remembered_takes_nobody_s_turn(
+async def test_a_cached_result_takes_no_turn(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     class Remembering(InstantWorker):
@@ -309,7 +309,7 @@ def test_what_the_worker_can_do_in_time_is_never_put_off(
     trio.run(play, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-async def test_who_waits_behind_a_dear_batch_is_not_taken_for_its_author(
+async def test_a_publisher_behind_an_expensive_batch_is_not_charged_for_it(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     worker = CountedWorker(0.1)
@@ -502,7 +502,7 @@ def _group_of(spec: FamilySpec, number: int) -> RolloutGroup:
 
 
 @pytest.mark.parametrize("server_s", [0.05, 60.0])
-async def test_a_batch_of_too_many_games_is_too_dear_however_slow_the_server_is(
+async def test_a_batch_of_too_many_games_is_too_expensive_at_any_server_speed(
     autojump_clock: trio.testing.MockClock, server_s: float
 ) -> None:
     turns = VerifierScheduler(TwoWorkers(server_s), lanes={_ON_A_SERVER: "ws://127.0.0.1:8000"})

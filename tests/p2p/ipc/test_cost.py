@@ -31,7 +31,7 @@ def test_a_rate_is_that_of_the_last_minute() -> None:
 
 
 @pytest.mark.parametrize("apart", [0.001, 0.02, 0.34, 0.51, 0.99])
-def test_asked_all_the_time_it_keeps_no_more_than_a_minute(apart: float) -> None:
+def test_frequent_queries_keep_at_most_one_minute(apart: float) -> None:
     rate, most = GrowthRate(0.0, 0.0), 0
     for step in range(3000):
         rate.add(step * apart, step)
@@ -40,7 +40,7 @@ def test_asked_all_the_time_it_keeps_no_more_than_a_minute(apart: float) -> None
     assert most <= 2 * MINUTE_S + 3
 
 
-def test_asked_seldom_it_is_that_since_the_question_before() -> None:
+def test_a_rare_query_covers_the_time_since_the_last_query() -> None:
     rate = GrowthRate(0.0, 0.0)
     rate.add(1000.0, 500.0)
     assert rate.per_second == 0.5
@@ -48,7 +48,7 @@ def test_asked_seldom_it_is_that_since_the_question_before() -> None:
     assert rate.per_second == 0.0
 
 
-def test_a_count_that_goes_back_begins_anew() -> None:
+def test_a_counter_that_decreases_is_taken_as_restarted() -> None:
     rate = GrowthRate(0.0, 100.0)
     rate.add(10.0, 5.0)
     assert rate.per_second is None

@@ -203,13 +203,13 @@ def test_the_key_is_advised_only_where_it_may_be_the_cause() -> None:
     assert "give the address" not in only(alone, "peers").remedy
 
 
-def test_a_meeting_point_seeks_nobody_and_says_how_others_come() -> None:
+def test_a_bootstrap_seeks_no_peers_and_shows_its_join_addresses() -> None:
     alone = changed(peers=0, bootstraps=(), role="bootstrap")
     assert "shoal invite" in only(alone, "peers").remedy
     assert "--bootstrap" in only(changed(alone, role=None), "peers").remedy
 
 
-def test_who_has_loopback_only_is_not_told_to_listen_elsewhere() -> None:
+def test_a_loopback_node_is_not_advised_to_listen_elsewhere() -> None:
     facts = changed(listen_addresses=("/ip4/127.0.0.1/tcp/4001",))
     advice = [f.remedy for f in diagnose(facts) if "loopback" in f.message]
     (do,) = advice
@@ -275,7 +275,7 @@ def test_groups_that_are_too_old_for_the_trainer_are_learning_lost() -> None:
         assert only(well, "learning").state == "ok"
 
 
-def test_how_many_of_those_met_through_a_relay_are_direct() -> None:
+def test_relayed_peers_with_a_direct_connection_are_counted() -> None:
     reach = ReachSeen(direct_successes=2, direct_attempts=3, relayed=1, is_symmetric_nat=True)
     hidden = changed(relays=("R",), **outside(reached=False))
     found = only(changed(hidden, reach=reach), "direct")

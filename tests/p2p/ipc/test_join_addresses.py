@@ -92,6 +92,6 @@ def test_a_bootstrap_that_answers_is_a_way_and_one_that_does_not_is_none() -> No
     assert gone not in {way.address for way in ways}
 
 
-def test_a_relay_of_this_machine_leads_nobody_else_here() -> None:
+def test_a_relay_on_loopback_is_no_join_address_for_other_machines() -> None:
     circuit = own(f"/ip4/127.0.0.1/tcp/1/p2p/{RELAY}/p2p-circuit")
     assert {way.scope for way in join_addresses(ME, (circuit,))} == {"loopback"}

@@ -86,7 +86,9 @@ async def fill(node: LocalNode, count: int) -> list[GroupId]:
     return [entry.group.group_id for entry in node.buffer.external_groups()]
 
 
-async def test_another_version_is_told_both_and_let_go(node: LocalNode) -> None:
+async def test_a_client_of_another_version_gets_both_versions_and_is_disconnected(
+    node: LocalNode,
+) -> None:
     wire = await connect(node)
     reply = await wire.ask(hello(version=99))
     assert isinstance(reply, m.Failure)
@@ -259,7 +261,7 @@ async def test_connections_beyond_the_bound_are_closed(
     await second.stream.aclose()
 
 
-async def test_who_says_nothing_keeps_nobody_out(node: LocalNode) -> None:
+async def test_a_silent_client_does_not_block_others(node: LocalNode) -> None:
     """Half a frame on every connection there may be, and `shoal debug` is answered at once."""
     trainer = await greet(node)
     silent = [await connect(node) for _ in range(2 * ipc_server.MAX_CONNECTIONS)]

@@ -39,7 +39,7 @@ def test_a_whole_id_needs_not_be_known() -> None:
         (STRANGER[-10:], [ONE, TWO], "known here: "),
     ],
 )
-def test_nobody_meant_is_a_line_with_those_who_are_known(
+def test_an_unknown_peer_is_refused_with_the_known_ones(
     text: str, known: list[PeerId], says: str
 ) -> None:
     with pytest.raises(WhichPeerError) as refused:
@@ -65,7 +65,7 @@ def test_any_text_is_an_id_or_a_line_in_which_nothing_acts(text: str) -> None:
 
 
 @pytest.mark.parametrize("ending", ["…", "..."])
-def test_an_address_copied_from_an_example_is_said_to_be_cut_short(ending: str) -> None:
+def test_an_address_copied_from_an_example_is_reported_as_truncated(ending: str) -> None:
     with pytest.raises(ValueError, match="it is abbreviated") as refused:
         parse_peer_address(f"/ip4/203.0.113.7/tcp/4001/p2p/12D3KooW{ending}")
     assert "codec" not in str(refused.value)

@@ -140,7 +140,7 @@ async def test_the_right_answer_earns_all_and_a_wrong_one_nothing(tmp_path: Path
     assert (await bench.record_of(late)).score == 0.0  # it never ended
 
 
-async def test_nobody_chooses_among_questions(tmp_path: Path) -> None:
+async def test_no_client_chooses_its_question(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     first = await bench.challenge()
     again = await bench.challenge()
@@ -148,7 +148,7 @@ async def test_nobody_chooses_among_questions(tmp_path: Path) -> None:
     assert (await bench.challenge(BOB)).challenge_id != first.challenge_id
 
 
-async def test_an_answer_counts_once_and_only_for_who_was_asked(tmp_path: Path) -> None:
+async def test_an_answer_counts_once_and_only_from_its_judge(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     challenge = await bench.challenge()
     mine = answer_to(challenge)

@@ -63,7 +63,7 @@ async def test_four_lists_move_no_honest_peer_and_point_few_dials_at_a_third_par
     assert entry.addresses == (TRUE,), "third-party addresses are not saved"
 
 
-async def test_a_name_that_is_forgotten_and_heard_of_again_is_where_the_book_has_it() -> None:
+async def test_a_forgotten_peer_that_is_named_again_keeps_its_address_in_the_book() -> None:
     net = Net(said(HONEST, TRUE))
     async with discovering(net) as discovery:
         discovery.add_peer(said(HONEST, TRUE), TargetKind.EXCHANGE)
@@ -76,7 +76,7 @@ async def test_a_name_that_is_forgotten_and_heard_of_again_is_where_the_book_has
         assert target.addresses == (TRUE, THIRD)
 
 
-async def test_hearsay_about_connected_peers_is_ignored() -> None:
+async def test_third_party_addresses_of_connected_peers_are_ignored() -> None:
     net = Net()
     async with discovering(net) as discovery:
         net.connect(HONEST, address=TRUE)
@@ -136,7 +136,7 @@ async def test_who_is_in_no_private_network_tells_of_none(
         )
 
 
-async def test_what_one_peer_says_is_dialled_in_measure_and_another_is_heard_beside_it() -> None:
+async def test_addresses_of_one_peer_are_limited_and_leave_dials_for_another() -> None:
     net, liar, honest = Net(said(HONEST, TRUE)), LIARS[0], LIARS[1]
     net.lists[liar] = [said(name, f"/ip4/45.{n}.0.1/tcp/1") for n, name in enumerate(NAMES[:64])]
     net.lists[honest] = [said(HONEST, TRUE)]
@@ -184,7 +184,7 @@ HEARD = st.tuples(
     told=st.lists(st.sampled_from(ADDRESSES), max_size=3, unique=True),
     course=st.lists(HEARD, max_size=30),
 )
-def test_no_course_of_hearsay_displaces_what_is_known(
+def test_no_series_of_third_party_addresses_displaces_known_ones(
     proven: list[str],
     told: list[str],
     course: list[tuple[TargetKind, AddressSource | None, tuple[str, ...], bool]],
@@ -261,7 +261,7 @@ def test_every_address_that_is_not_on_the_internet_has_a_home(address: Any) -> N
 @given(
     st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 3)), max_size=60), st.integers(4, 8)
 )
-def test_who_only_came_by_pushes_nobody_out_of_the_book(
+def test_a_brief_visitor_evicts_no_peer_from_the_book(
     course: list[tuple[PeerId, int]], max_peers: int
 ) -> None:
     book = PeerBook(max_peers=max_peers)

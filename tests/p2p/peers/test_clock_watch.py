@@ -63,7 +63,7 @@ def heard(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="shoal_p2p.peers.clock_watch")
 
 
-async def test_an_hour_behind_is_said_and_so_is_that_it_is_mended(
+async def test_a_clock_an_hour_behind_is_reported_and_so_is_its_correction(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with watched(0, 0, 0, off_ms=-HOUR_MS) as one:
@@ -77,7 +77,7 @@ async def test_an_hour_behind_is_said_and_so_is_that_it_is_mended(
 
 
 @pytest.mark.parametrize("peers", [(0, 0, 0), (10**12, 0, 0), (), (2_000,)])
-async def test_a_right_clock_one_liar_or_nobody_to_ask_is_not_worth_a_word(
+async def test_a_right_clock_one_liar_or_no_peer_gives_no_warning(
     peers: tuple[int, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with watched(*peers):
@@ -85,7 +85,7 @@ async def test_a_right_clock_one_liar_or_nobody_to_ask_is_not_worth_a_word(
         assert warnings_of(caplog) == []
 
 
-async def test_it_is_asked_again_soon_until_somebody_is_there(
+async def test_the_check_is_repeated_soon_until_a_peer_is_there(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with watched(off_ms=HOUR_MS) as one:

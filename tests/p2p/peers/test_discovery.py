@@ -69,7 +69,7 @@ async def test_a_bootstrap_that_was_there_is_found_soon_however_long_it_was_away
         assert not discovery.solo
 
 
-async def test_bootstraps_dead_for_hours_are_tried_and_told_at_a_sensible_rate(
+async def test_bootstraps_dead_for_hours_are_tried_and_logged_at_a_limited_rate(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     host, first, second = Net(), peer(1), peer(2)
@@ -213,7 +213,7 @@ async def test_a_visit_to_a_bootstrap_asks_it_and_is_short(away_s: int) -> None:
     assert all(settings.visit_stay_s <= stay <= settings.visit_stay_s + 16 for stay in stays)
 
 
-async def test_with_enough_peers_each_other_one_is_met_once_and_let_go() -> None:
+async def test_with_enough_peers_each_other_one_is_visited_once_and_disconnected() -> None:
     host = Net(*map(peer, range(1, 31)))
     settings, most = DiscoverySettings(target_peers=4), 0
     met = set[PeerId]()
@@ -283,7 +283,7 @@ async def test_dials_a_few_at_a_time() -> None:
         assert {dial.address for dial in host.dials} == {full(peer(n)) for n in range(1, 60)}
 
 
-async def test_targets_are_bounded_and_hearsay_is_forgotten() -> None:
+async def test_targets_are_bounded_and_third_party_ones_are_forgotten() -> None:
     host = Net()
     settings = DiscoverySettings(max_targets=10, give_up_after=3)
     async with discovering(host, peer(1), settings=settings) as discovery:
@@ -309,7 +309,7 @@ async def test_learns_peers_from_peers() -> None:
         assert kinds == [TargetKind.BOOTSTRAP] + 4 * [TargetKind.EXCHANGE]
 
 
-async def test_who_comes_while_peers_are_missing_is_asked_at_once() -> None:
+async def test_a_peer_that_connects_while_peers_are_missing_is_queried_at_once() -> None:
     host = Net()
     async with discovering(host):
         host.connect(peer(1).peer_id)
@@ -395,7 +395,7 @@ async def test_saved_peers_bring_a_node_back_without_bootstrap(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("is_dialled", [True, False])
-async def test_whom_a_node_meets_is_on_disk_within_a_second(
+async def test_a_connected_peer_is_on_disk_within_a_second(
     tmp_path: Path, is_dialled: bool
 ) -> None:
     path = tmp_path / "peers.json"
@@ -424,7 +424,7 @@ def test_strangers_names_do_not_keep_the_disk_busy() -> None:
     assert book.num_urgent == 65, "whom it reaches itself is saved at once all the same"
 
 
-async def test_unwritable_book_stops_nobody(tmp_path: Path) -> None:
+async def test_an_unwritable_book_does_not_stop_the_node(tmp_path: Path) -> None:
     host = Net(peer(1))
     path = tmp_path / "gone" / "peers.json"
     async with discovering(host, peer(1), book_path=path):

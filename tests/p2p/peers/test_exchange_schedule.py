@@ -21,7 +21,7 @@ def asking() -> ExchangeSchedule:
     return ExchangeSchedule(SETTINGS, frozenset({BOOT}), random.Random(1))
 
 
-def test_while_peers_are_missing_each_is_asked_at_once_and_one_again_now_and_then() -> None:
+def test_while_peers_are_missing_each_is_queried_at_once_and_one_repeatedly() -> None:
     pure = asking()
     assert pure.choose(frozenset({BOOT}), 0.0) == [BOOT]
     assert pure.choose(frozenset({BOOT, *PEERS[:3]}), 1.0) == PEERS[:3]
@@ -29,12 +29,14 @@ def test_while_peers_are_missing_each_is_asked_at_once_and_one_again_now_and_the
     assert times == [16, 31, 46, 61]
 
 
-def test_who_has_met_nobody_asks_its_bootstrap_again_soon() -> None:
+def test_a_node_without_peers_queries_its_bootstrap_again_soon() -> None:
     pure = asking()
     assert [s for s in range(13) if pure.choose(frozenset({BOOT}), float(s))] == [0, 4, 8, 12]
 
 
-def test_with_enough_peers_one_newcomer_a_minute_is_asked_and_a_visited_bootstrap_at_once() -> None:
+def test_with_enough_peers_one_new_peer_a_minute_is_queried_and_a_visited_bootstrap_at_once() -> (
+    None
+):
     pure = asking()
     early = frozenset(PEERS[:4])
     assert pure.choose(early - {PEERS[0]}, 0.0) == PEERS[1:4]
@@ -55,7 +57,7 @@ def test_with_enough_peers_one_newcomer_a_minute_is_asked_and_a_visited_bootstra
         max_size=40,
     )
 )
-def test_nobody_who_is_left_is_unasked_once_peers_are_missing(
+def test_every_remaining_peer_is_queried_once_peers_are_missing(
     looks: list[tuple[float, frozenset[PeerId]]],
 ) -> None:
     """What is not asked while there are peers enough is asked when they have gone."""

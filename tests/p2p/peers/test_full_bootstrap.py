@@ -46,7 +46,9 @@ async def test_a_full_bootstrap_is_left_alone_by_who_has_company(
             assert "no bootstrap has answered for 1 min (it may be full)" in caplog.text
 
 
-async def test_who_is_let_go_is_told_and_waits_and_both_doctors_say_why(tmp_path: Path) -> None:
+async def test_a_disconnected_peer_gets_the_reason_and_waits_and_both_doctors_show_it(
+    tmp_path: Path,
+) -> None:
     async with open_peer(
         BootstrapPeer, tmp_path / "b", parts=INSTANT, max_connections=2, target_peers=1
     ) as meeting:

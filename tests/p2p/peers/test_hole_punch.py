@@ -73,7 +73,7 @@ async def punching_at(host: RoutedHost) -> AsyncIterator[HolePunch]:
 
 
 @pytest.mark.virtual_time
-async def test_a_circuit_that_came_in_becomes_direct_and_the_log_says_so(
+async def test_an_inbound_circuit_becomes_direct_and_the_log_shows_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -86,7 +86,7 @@ async def test_a_circuit_that_came_in_becomes_direct_and_the_log_says_so(
 
 
 @pytest.mark.virtual_time
-async def test_without_circuits_nothing_is_looked_at_until_somebody_comes() -> None:
+async def test_without_circuits_nothing_runs_until_a_peer_connects() -> None:
     host = behind(willing, opens=lambda *_: True)
     host.lose(OTHER)
     host.connect(FRIEND, address=THEIRS)
@@ -99,7 +99,7 @@ async def test_without_circuits_nothing_is_looked_at_until_somebody_comes() -> N
 
 
 @pytest.mark.virtual_time
-async def test_a_circuit_that_is_left_of_two_connections_is_found_though_nobody_came() -> None:
+async def test_a_circuit_left_of_two_connections_is_found_without_a_new_connection() -> None:
     host = behind(willing, opens=lambda *_: True)
     host.peers[OTHER].address = THEIRS
     async with punching_at(host):
@@ -173,7 +173,7 @@ async def test_who_follows_dials_at_once_and_is_the_client() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_nobody_leads_who_is_not_behind_a_relay_nor_twice_at_once() -> None:
+async def test_only_a_relayed_peer_initiates_and_never_twice_at_once() -> None:
     host = behind(silent)
     punch = punching_of(host)
     many = [fresh_identity().peer_id for _ in range(20)]

@@ -157,7 +157,7 @@ async def test_an_invitation_leads_into_no_private_network_of_others(
 
 
 @pytest.mark.virtual_time
-async def test_what_was_typed_beside_an_invitation_is_no_part_of_it() -> None:
+async def test_text_around_an_invitation_is_no_part_of_it() -> None:
     typed, told = "/ip4/10.1.2.3/tcp/22", "/ip4/10.1.2.4/tcp/22"
     net = Net()
     known = DiscoverySettings(invited=frozenset({f"{told}/p2p/{NAMES[0]}"}))
@@ -167,7 +167,7 @@ async def test_what_was_typed_beside_an_invitation_is_no_part_of_it() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_hearsay_takes_no_dial_of_what_was_given() -> None:
+async def test_third_party_addresses_take_no_dial_of_the_configured_ones() -> None:
     boot = said(NAMES[0], THIRD)
     net = Net()
     async with discovering(net, boot) as discovery:

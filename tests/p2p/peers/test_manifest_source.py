@@ -170,7 +170,7 @@ async def test_an_answer_that_is_no_manifest_is_no_answer(
         assert found.manifest.swarm_name == "mine"
 
 
-async def test_a_peer_tells_whom_it_knows_but_not_the_asker() -> None:
+async def test_a_peer_list_leaves_the_requesting_peer_out() -> None:
     book = PeerBook()
     remembered = fresh_identity().peer_id
     async with (
@@ -219,7 +219,7 @@ async def test_a_swarm_that_is_wanted_is_waited_for_and_no_other_begun(tmp_path:
         assert found == [THEIRS]
 
 
-async def test_another_swarm_at_the_address_is_told_and_not_joined(tmp_path: Path) -> None:
+async def test_another_swarm_at_the_address_is_reported_and_not_joined(tmp_path: Path) -> None:
     mine = make.swarm("mine")
     async with pair(THEIRS, tmp_path, wanted=mine) as (source, host, address):
         await host.dial(address)
@@ -251,7 +251,7 @@ async def test_what_an_earlier_run_kept_counts_only_if_it_is_the_swarm_wanted(
         assert (await source.find()).manifest == THEIRS
 
 
-async def test_a_swarm_that_is_wanted_and_that_nobody_can_tell_is_an_error(tmp_path: Path) -> None:
+async def test_a_wanted_swarm_whose_manifest_no_peer_has_is_an_error(tmp_path: Path) -> None:
     own = manifest_of_settings(Settings())
     async with open_test_host() as host:
         theirs, ours = (
@@ -267,7 +267,7 @@ OURS = make.swarm("ours")
 
 
 @pytest.mark.parametrize("comes", ["before", "after"])
-async def test_a_bootstrap_of_another_swarm_moves_nobody_at_a_restart(
+async def test_a_bootstrap_of_another_swarm_moves_no_node_at_a_restart(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, comes: str
 ) -> None:
     save_manifest(tmp_path, OURS)

@@ -82,7 +82,7 @@ def names_alone(count: int) -> Iterator[bytes]:
 
 
 @needs_multicast
-async def test_names_that_nobody_answers_for_hold_up_no_honest_one() -> None:
+async def test_names_without_an_answer_delay_no_honest_one() -> None:
     """Nor is a peer of another swarm found, though it was there first."""
     found: list[PeerAddresses] = []
     swarm, seed = os.urandom(32).hex(), int.from_bytes(os.urandom(1), "big")
@@ -161,7 +161,7 @@ def test_txt_record_round_trip() -> None:
     assert decode_txt(record) == (PeerAddresses(peer_id=peer_id, addresses=addresses), "ab" * 8)
 
 
-def test_junk_txt_records_are_nobody() -> None:
+def test_junk_txt_records_give_no_peer() -> None:
     assert decode_txt({}) == (None, "")
     assert decode_txt({b"id": None}) == (None, "")
     assert decode_txt({b"id": os.urandom(40), b"\xff": b"\xff"}) == (None, "")

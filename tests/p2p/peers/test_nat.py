@@ -150,7 +150,7 @@ def is_direct(node: ShoalProcess, other: ShoalProcess) -> bool:
     return address is not None and not address.endswith("/p2p-circuit")
 
 
-def test_without_a_relay_they_meet_by_the_bootstrap_only_and_are_told_so(
+def test_without_a_relay_they_connect_to_the_bootstrap_only_and_log_it(
     internet: nat.Internet, stage: ProcessManager
 ) -> None:
     boot = bootstrap(stage, internet)

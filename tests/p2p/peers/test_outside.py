@@ -31,7 +31,7 @@ async def test_a_peer_tells_address_clock_and_open_ports() -> None:
         assert one.observed_address(two.peer_id) == seen.observed, "identify says the same"
 
 
-async def test_a_peer_dials_nobody_twice_in_a_row() -> None:
+async def test_a_peer_dials_no_other_twice_in_a_row() -> None:
     async with open_test_host() as one, open_test_host() as two:
         ReachServer(host=two).serve()
         await one.dial(two.listen_addrs()[0])

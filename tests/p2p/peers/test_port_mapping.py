@@ -77,7 +77,7 @@ async def test_nor_does_one_keep_it_from_being_announced_nor_a_fellow_of_the_sam
             assert host.announced.forwarded == (f"/ip4/{OUTSIDE}/tcp/4002",)
 
 
-async def test_what_peers_get_in_by_is_told_renewed_and_taken_back() -> None:
+async def test_a_reachable_mapping_is_announced_renewed_and_withdrawn() -> None:
     host, router, reached = laptop(outside(0, 4002)), PaperRouter(), []
     async with mapped(host, router, on_reached=lambda: reached.append(1)) as mapping:
         await trio.sleep(1)
@@ -100,7 +100,7 @@ async def test_what_peers_get_in_by_is_told_renewed_and_taken_back() -> None:
     ],
     ids=["shut", "another router above", "not seen", "nobody there"],
 )
-async def test_what_nobody_gets_in_by_is_told_to_nobody(
+async def test_an_unreachable_mapping_is_not_announced(
     host: RoutedHost, state: MappingState
 ) -> None:
     """Whatever a router says of itself: it may be anything on the local network."""
@@ -120,14 +120,14 @@ async def test_what_nobody_gets_in_by_is_told_to_nobody(
     ],
     ids=["off", "loopback", "public", "no IPv4", "announced by hand"],
 )
-async def test_no_router_is_asked_where_that_is_of_no_use(host: RoutedHost, wanted: bool) -> None:
+async def test_no_router_is_queried_without_need(host: RoutedHost, wanted: bool) -> None:
     router = PaperRouter()
     async with mapped(host, router, wanted=wanted) as mapping:
         await trio.sleep(2 * HOUR_S)
     assert (router.asked, mapping.state) == ([], MappingState.NEEDLESS)
 
 
-async def test_a_router_that_refuses_is_asked_again_in_a_while() -> None:
+async def test_a_router_that_refuses_is_queried_again_later() -> None:
     host, router = laptop(outside(0)), PaperRouter(error="no such action")
     async with mapped(host, router) as mapping:
         await trio.sleep(650)
@@ -211,7 +211,7 @@ def test_what_a_router_refuses_is_one_line(library: PaperLibrary) -> None:
         upnp.forward(4001, 4001, 3600)
 
 
-async def test_without_the_extra_no_router_is_asked_and_a_line_says_so(
+async def test_without_the_extra_no_router_is_queried_and_a_line_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(port_mapping, "can_ask", lambda: False)

@@ -26,12 +26,12 @@ def test_who_was_seen_of_other_ports_only_guesses_that_the_number_is_kept() -> N
     )
 
 
-def test_who_has_not_been_told_knows_of_none() -> None:
+def test_without_observations_there_are_no_candidates() -> None:
     assert punch_candidates([seen(4001, "")], [4001]) == ()
     assert punch_candidates([seen(4001, "/dns4/evil.example/tcp/1")], [4001]) == ()
 
 
-def test_a_router_that_shows_each_another_port_has_many_doors() -> None:
+def test_a_router_with_a_port_per_peer_is_a_symmetric_nat() -> None:
     one = seen(4001, "/ip4/198.51.100.7/tcp/4001")
     assert not is_symmetric_nat([one, one, seen(4002, "/ip4/198.51.100.7/tcp/9")])
     assert not is_symmetric_nat([one, seen(4001, "/ip4/203.0.113.1/tcp/9")])

@@ -59,7 +59,7 @@ async def test_who_is_reachable_asks_again_when_it_is_time_or_something_has_chan
     assert [round(asked.at_s - start) for asked in host.requests] == [0, 600, 900, 1500]
 
 
-async def test_what_changes_while_peers_are_asked_is_asked_about_again() -> None:
+async def test_an_address_that_changes_during_a_check_is_checked_again() -> None:
     peer = outside(1)
     host = seen_by(peer, takes_s=3.0, listening=LISTENING)
     client = client_of(host)

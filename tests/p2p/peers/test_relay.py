@@ -180,7 +180,7 @@ async def test_who_cannot_be_dialled_takes_a_place_and_gives_it_up_once_it_can(
             assert (client.reachable, node.host.announced.relayed) == (True, ())
 
 
-def test_who_was_dialled_from_the_port_is_asked_last_whether_it_is_open() -> None:
+def test_a_peer_dialled_from_the_port_is_the_last_to_check_it() -> None:
     dialled, other = fresh_identity().peer_id, fresh_identity().peer_id
 
     def seen(peer_id: PeerId, *open_ports: int) -> ReachabilityReport:
@@ -340,7 +340,7 @@ async def test_circuits_are_limited() -> None:
 # Strangers
 
 
-async def test_nobody_is_connected_without_a_place() -> None:
+async def test_no_peer_is_connected_without_a_slot() -> None:
     async with open_relay_host() as (relay, _), open_test_host() as one, open_test_host() as two:
         await one.dial(relay.listen_addrs()[0])
         address = f"{relay.listen_addrs()[0]}/p2p-circuit/p2p/{one.peer_id}"

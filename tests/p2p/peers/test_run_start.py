@@ -267,7 +267,9 @@ def test_an_invitation_to_another_swarm_is_refused(joined: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ["first row edited", "prompt edited", "held out"])
-def test_files_that_changed_beside_peers_are_named_as_such(tmp_path: Path, case: str) -> None:
+def test_files_that_changed_in_a_swarm_with_peers_are_named_as_such(
+    tmp_path: Path, case: str
+) -> None:
     settings = Start().settings(tmp_path)
     start(settings)
     address = f"/ip4/127.0.0.1/tcp/1/p2p/{ME}"

@@ -44,7 +44,7 @@ def test_nor_do_as_many_as_the_honest(num_liars: int, seed: int) -> None:
     assert skew is not None and not skew.is_wrong
 
 
-def test_of_one_house_or_machine_several_are_asked() -> None:
+def test_several_peers_of_one_network_or_machine_are_queried() -> None:
     for hosts in (["192.168.1.7"] * 9, ["127.0.0.1"] * 9):
         there = [at(host, f"peer {n}") for n, host in enumerate(hosts)]
         for most, found in ((5, 5), (20, 9)):

@@ -121,7 +121,7 @@ async def test_who_was_answered_makes_room_at_once_and_the_protected_never(
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_names_of_one_network_keep_nobody_out_and_push_nobody_out(
+async def test_identities_of_one_network_exclude_no_peer_and_evict_none(
     seed: int, autojump_clock: trio.testing.MockClock
 ) -> None:
     """A crowd connects a dozen times a second and never leaves. Honest peers of the same and of

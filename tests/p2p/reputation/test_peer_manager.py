@@ -80,7 +80,7 @@ async def test_a_ban_cuts_off_lasts_over_a_restart_and_is_lifted_by_order(tmp_pa
             assert not await refused(peer, host)
 
 
-async def test_names_in_the_file_that_are_no_peers_ban_nobody(tmp_path: Path) -> None:
+async def test_invalid_peer_ids_in_the_file_ban_no_peer(tmp_path: Path) -> None:
     async with open_test_host() as peer:
         row = {"peer_id": "nobody", "ban_s": 600.0, "bans": 1}
         content = {"version": 1, "saved_ms": 1_000, "protected": [], "peers": [row]}
@@ -90,7 +90,7 @@ async def test_names_in_the_file_that_are_no_peers_ban_nobody(tmp_path: Path) ->
             assert await refused(peer, host)
 
 
-async def test_an_order_about_nobody_is_refused(tmp_path: Path) -> None:
+async def test_a_command_about_an_unknown_peer_is_refused(tmp_path: Path) -> None:
     async with guarded(tmp_path) as (host, guard):
         for text in ("", "nobody", "x" * 1000, host.peer_id):
             with pytest.raises(ControlError):
@@ -98,7 +98,7 @@ async def test_an_order_about_nobody_is_refused(tmp_path: Path) -> None:
         assert not guard.reputation.blocked
 
 
-async def test_a_full_house_drops_the_useless_for_the_newcomer(tmp_path: Path) -> None:
+async def test_a_full_node_disconnects_the_useless_for_a_new_peer(tmp_path: Path) -> None:
     async with guarded(tmp_path, max_peers=2) as (host, guard):
         guard.conn_manager._host = Aged(host)  # type: ignore[assignment]
         async with open_test_host() as useful, open_test_host() as useless:
@@ -197,7 +197,7 @@ def test_the_crowd_makes_room_for_a_newcomer_of_another_network() -> None:
         assert 50 in model.opened
 
 
-def test_a_newcomer_has_ten_seconds_whoever_comes_after_it() -> None:
+def test_a_new_peer_has_ten_seconds_before_any_later_one() -> None:
     model = ConnectionModel(24)
     for name in range(18):
         model.add(name, rank=0.05)

@@ -66,7 +66,7 @@ def test_answers_that_are_all_right_teach_no_more_than_answers_that_are_all_wron
     assert weights.weight(ANN, 0.0) == weights.weight(EVE, 0.0) < 0.1
 
 
-def test_where_own_groups_teach_nothing_nobody_is_accused() -> None:
+def test_where_local_groups_give_no_signal_no_publisher_is_blamed() -> None:
     weights = trained_weights(useful=0)
     report(weights, EVE, BAD, 500)
     assert weights.weight(EVE, 0.0) == 1.0
@@ -75,13 +75,13 @@ def test_where_own_groups_teach_nothing_nobody_is_accused() -> None:
     assert before_any.weight(EVE, 0.0) == 1.0
 
 
-def test_token_rewards_are_not_useful_beside_real_ones() -> None:
+def test_token_rewards_are_not_useful_compared_with_real_ones() -> None:
     weights = trained_weights()
     report(weights, EVE, (0.0, 0.01, 0.02), 100)
     assert weights.weight(EVE, 0.0) < 0.05
 
 
-def test_usual_is_learnt_by_family_and_elsewhere_from_all() -> None:
+def test_the_usual_rate_is_estimated_by_family_or_from_all() -> None:
     weights = trained_weights(useful=9)
     report(weights, ME, BAD, 100, family="hard")
     report(weights, ANN, BAD, 12, family="hard")

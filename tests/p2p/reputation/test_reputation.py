@@ -208,7 +208,7 @@ def test_values_out_of_range_in_a_file_are_cut() -> None:
     assert reputation.banned_for(EVE, 0.0) == MAX_BAN_SECONDS
 
 
-def test_what_groups_taught_survives_a_restart() -> None:
+def test_the_signal_of_groups_survives_a_restart() -> None:
     reputation = Reputation()
     report_groups(reputation, useful=(ME,), useless=(EVE,), now=0.0)
     before = reputation.sampling_weight(EVE, 0.0)

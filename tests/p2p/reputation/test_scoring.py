@@ -68,9 +68,7 @@ def test_it_remembers_a_bounded_number_of_peers() -> None:
     st.lists(st.tuples(st.sampled_from(list(Reason)), st.floats(0, 1e5), st.integers(0, 2))),
     st.floats(0, 1e6),
 )
-def test_nobody_ever_stands_above_zero(
-    judgements: list[tuple[Reason, float, int]], later: float
-) -> None:
+def test_no_score_exceeds_zero(judgements: list[tuple[Reason, float, int]], later: float) -> None:
     board = Scoreboard()
     for reason, now, peer in judgements:
         board.judge(verdict(reason), signer=PeerId(str(peer)), forwarder=FORWARDER, now=now)
@@ -113,7 +111,7 @@ def test_what_an_honest_peer_in_trouble_does_can_never_ban_even_all_together() -
 
 
 @pytest.mark.parametrize("reason", [Reason.FAR_FUTURE, Reason.UNFETCHABLE])
-def test_what_our_clock_or_its_bad_luck_may_explain_bans_nobody(reason: Reason) -> None:
+def test_faults_explained_by_our_clock_or_bad_luck_ban_no_peer(reason: Reason) -> None:
     board = Scoreboard()
     for _ in range(1000):
         judged = verdict(reason)

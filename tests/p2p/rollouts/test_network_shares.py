@@ -36,7 +36,7 @@ def learn(
     origins.add_outcome(outcome, now_ms)
 
 
-def test_two_hundred_names_behind_one_connection_are_told_of_with_whom_to_block() -> None:
+def test_two_hundred_names_behind_one_connection_are_reported_with_the_peer_to_block() -> None:
     origins = NetworkShares()
     for number in range(200):
         learn(origins, "bad", f"name-{number}")
@@ -47,7 +47,7 @@ def test_two_hundred_names_behind_one_connection_are_told_of_with_whom_to_block(
     )
 
 
-def test_many_names_that_were_never_met_are_told_of_from_a_tenth_on() -> None:
+def test_many_unconnected_publishers_are_reported_from_a_tenth_on() -> None:
     for signal, is_told in ((0.09, False), (0.15, True)):
         origins = NetworkShares()
         for number in range(200):
@@ -64,14 +64,14 @@ def test_many_names_that_were_never_met_are_told_of_from_a_tenth_on() -> None:
     assert few.dominant_network(0) == "", "a few names are no crowd"
 
 
-def test_one_name_that_gives_far_more_than_others_is_told_of() -> None:
+def test_one_publisher_with_far_more_groups_is_reported() -> None:
     origins = NetworkShares()
     for network, signal in (("bad", 12.0), ("good", 2.0), ("better", 3.0)):
         learn(origins, network, signal=signal)
     assert origins.dominant_network(0).startswith("71% of the external signal")
 
 
-def test_of_two_or_three_honest_networks_nothing_is_said() -> None:
+def test_two_or_three_honest_networks_are_not_reported() -> None:
     for names in (["ann"], ["ann", "bob"], ["ann", "bob", "eve"]):
         origins = NetworkShares()
         for name in names:
@@ -109,7 +109,7 @@ def test_what_was_not_trained_on_own_or_over_an_hour_ago_counts_nothing() -> Non
         max_size=60,
     )
 )
-def test_the_share_told_is_that_of_the_last_hour(
+def test_the_reported_share_is_that_of_the_last_hour(
     told: list[tuple[int, int, float, int]],
 ) -> None:
     told = sorted(told, key=lambda one: one[3])

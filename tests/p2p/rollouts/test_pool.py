@@ -153,7 +153,7 @@ async def test_both_batches_of_a_double_signer_are_gone_for_good(tmp_path: Path)
             assert reason is Reason.EQUIVOCATION
 
 
-async def test_evidence_that_is_a_copy_in_other_bytes_convicts_nobody(
+async def test_evidence_that_is_a_copy_in_other_bytes_proves_no_equivocation(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One batch, and a copy of it that anyone could make."""
@@ -257,7 +257,7 @@ async def test_what_comes_within_half_a_second_shares_a_transaction(tmp_path: Pa
         assert on_disk()[-1] == large.batch_id
 
 
-async def test_a_node_that_ends_in_order_has_written_what_came(tmp_path: Path) -> None:
+async def test_an_orderly_shutdown_has_written_every_received_batch(tmp_path: Path) -> None:
     signed = author().sign(1)
     async with start(tmp_path) as node:
         await node.pool.keep_all([signed])
@@ -383,7 +383,7 @@ async def test_the_trainers_rewards_of_own_groups_are_a_measure_for_others(tmp_p
         ]
 
 
-async def test_nobody_gets_credit_for_sending_what_this_node_made(tmp_path: Path) -> None:
+async def test_no_peer_gets_credit_for_sending_this_nodes_batches(tmp_path: Path) -> None:
     async with start(tmp_path) as node:
         await node.share(make.group(7))
     async with start(tmp_path) as node:

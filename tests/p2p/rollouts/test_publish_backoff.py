@@ -62,7 +62,7 @@ class Line:
 @example([5.0, 5.0, 5.0, 5.0], 2.2)
 @example([2.0, 2.0, 2.0, 2.0], 1.25)
 @settings(max_examples=10)
-def test_whoever_publishes_how_fast_messages_are_late_by_seconds_and_the_swarm_is_busy(
+def test_any_mix_of_publishers_leaves_seconds_of_delay_and_a_busy_swarm(
     every_s: list[float], overload: float
 ) -> None:
     """Ten seconds late at most, or eight messages where it carries less than 0.8 a second.
@@ -80,7 +80,7 @@ def test_whoever_publishes_how_fast_messages_are_late_by_seconds_and_the_swarm_i
     assert len(later) > 0.25 * 90 * line.carried_per_s
 
 
-def test_nobody_is_held_back_where_the_swarm_keeps_up() -> None:
+def test_no_publisher_is_slowed_where_the_swarm_keeps_up() -> None:
     line = Line([1.0] * 8, 16.0)
     line.run(60.0)
     assert not any(restraint.is_slowed for restraint in line.restraints)
@@ -100,7 +100,7 @@ def test_an_overload_that_ends_is_forgotten() -> None:
     st.lists(st.tuples(st.floats(0, 5), st.none() | st.floats(0, 1e6)), min_size=1, max_size=200)
 )
 @settings(max_examples=100)
-def test_whatever_is_said_of_lateness_a_batch_goes_out_in_the_end(
+def test_a_batch_is_published_in_the_end_at_any_reported_delay(
     notes: list[tuple[float, float | None]],
 ) -> None:
     restraint, now = PublishBackoff(random.Random(0)), 0.0

@@ -106,7 +106,7 @@ async def test_the_consumed_ids_are_put_back_in_pieces(
     assert max(at_once) <= restoring_module.IDS_A_STEP
 
 
-async def test_peers_are_met_before_all_is_back_and_nobody_is_asked(
+async def test_peers_connect_before_restoring_ends_and_none_is_queried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []

@@ -62,7 +62,7 @@ def test_signal_is_what_was_trained_on() -> None:
     )
 
 
-def test_lately_is_an_hour() -> None:
+def test_recent_means_one_hour() -> None:
     ledger = TrainingStats(ME)
     ledger.take(1, [group(), group()], now_ms=NOW_MS)
     ledger.take(2, [group()], now_ms=NOW_MS + 20 * MINUTE)
@@ -73,7 +73,7 @@ def test_lately_is_an_hour() -> None:
 
 
 @given(st.integers(0, 2 * MINUTE), st.integers(0, 3 * MINUTE))
-def test_what_came_lately_came_since_the_first_round(begun_ms: int, later_ms: int) -> None:
+def test_recent_counts_begin_with_the_first_round(begun_ms: int, later_ms: int) -> None:
     """Whole minutes are counted, and the first of them had begun before the run."""
     ledger, first_ms = TrainingStats(ME), NOW_MS + begun_ms
     ledger.take(1, [group()], now_ms=first_ms)
@@ -93,7 +93,7 @@ def test_a_round_that_is_played_again_counts_once() -> None:
     assert ledger.round == 3
 
 
-def test_the_first_round_begins_anew() -> None:
+def test_the_first_round_resets_the_counts() -> None:
     ledger = TrainingStats(ME)
     ledger.take(1, [group(), group(OWN)], now_ms=NOW_MS)
     ledger.take(1, [group(BEN)], now_ms=NOW_MS)
@@ -101,7 +101,7 @@ def test_the_first_round_begins_anew() -> None:
     assert ledger.families() == ()
 
 
-def test_families_are_of_own_questions_at_first_and_lately() -> None:
+def test_families_show_local_rewards_at_first_and_recently() -> None:
     ledger = TrainingStats(ME)
     for number in range(1, 201):
         reward = number / 200

@@ -242,7 +242,7 @@ def test_whatever_comes_and_goes_few_messages_are_missed_and_none_for_good(
     holds()
 
 
-def test_a_few_that_stay_behind_hold_nobody_back() -> None:
+def test_a_few_nodes_at_the_old_depth_hold_no_other_back() -> None:
     swarm = Swarm(3, 60, every_s=6.0, drawn_per_s=0.2)
     swarm.meet()
     for node in swarm.nodes[:3]:
@@ -257,7 +257,7 @@ def test_a_few_that_stay_behind_hold_nobody_back() -> None:
 
 @given(st.integers(0, 1 << 32), st.integers(4, 12), st.integers(1, 20), st.integers(6, 7))
 @settings(max_examples=12)
-def test_however_many_names_one_network_has_nobody_follows_it_where_nobody_publishes(
+def test_no_number_of_names_of_one_network_moves_a_node_to_an_empty_depth(
     seed: int, honest: int, names: int, depth: int
 ) -> None:
     """The strangers listen to every deep shard, so that they count as listeners of everybody.

@@ -26,7 +26,7 @@ def test_a_small_shard_is_not_crowded_out_by_a_big_one() -> None:
     assert "peer0" in ids(directory, 1, 5, limit=4)
 
 
-def test_old_sightings_and_those_asked_to_leave_out_are_left_out() -> None:
+def test_old_entries_and_excluded_peers_are_skipped() -> None:
     directory = ShardDirectory(ttl_s=10.0)
     directory.note(addr(1), [1], now=0.0)
     directory.note(addr(2), [1], now=8.0)

@@ -162,7 +162,7 @@ async def test_nodes_of_different_depths_hear_each_other(tmp_path: Path) -> None
 TOPIC = "/shoal/test"
 
 
-async def test_a_message_whose_topic_was_left_meanwhile_costs_nobody_anything() -> None:
+async def test_a_message_of_a_topic_left_meanwhile_has_no_cost() -> None:
     async with open_test_swarm(2) as nodes:
         one, other = nodes
         await join(nodes, TOPIC)

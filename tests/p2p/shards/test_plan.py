@@ -99,7 +99,7 @@ def test_rates_at_the_edge_do_not_make_it_flap() -> None:
     assert model.leaves == []
 
 
-def test_in_time_every_shard_is_heard_and_each_is_joined_before_another_is_left() -> None:
+def test_every_shard_is_received_in_time_and_joined_before_another_is_left() -> None:
     model = ShardModel([8.0] * 12)
     model.run(12 * 400)
     assert sorted(shard for _, shard in model.joins[:12]) == list(range(12)), "none twice before"
@@ -131,7 +131,7 @@ def test_a_divided_shard_leaves_as_many_parts_as_the_demand_needs(
     assert plan.load == pytest.approx(2.0)
 
 
-def test_a_silent_swarm_is_heard_by_one_shard() -> None:
+def test_a_silent_swarm_is_covered_by_one_shard() -> None:
     model = ShardModel([0.0, 0.0], **NO_ROTATION)
     assert len(model.run(100, wanted=1.0)) == 2
     assert len(model.run(200, wanted=0.0)) == 1

@@ -87,7 +87,7 @@ def _holds(path: Path, count: int) -> bool:
         return False
 
 
-async def test_what_comes_is_on_disk_soon_however_long_nothing_came(
+async def test_a_batch_is_on_disk_soon_after_any_pause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shoal_p2p.store.archive._COMMIT_SECONDS", 0.01)

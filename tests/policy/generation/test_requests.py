@@ -119,7 +119,7 @@ def test_what_is_packed_is_not_unpacked() -> None:
         assert server(address, 20.0).post(address, {}).body == packed
 
 
-def test_a_server_is_not_asked_for_compression() -> None:
+def test_no_compression_is_requested_from_a_server() -> None:
     """Honest ones do what they are asked, and the reply would not be read."""
     received: list[bytes] = []
     with saying(lambda: [REPLY], received) as address:

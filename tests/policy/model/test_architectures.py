@@ -40,7 +40,7 @@ def test_it_learns_and_goes_on_after_a_restart(architecture: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("rank", [0, 2])
-def test_a_template_is_left_out_where_that_is_asked_for(rank: int, tmp_path: Path) -> None:
+def test_a_template_is_skipped_on_request(rank: int, tmp_path: Path) -> None:
     if rank:
         pytest.importorskip("peft")
     model = folder(tmp_path, "qwen3", CHAT)

@@ -131,7 +131,7 @@ def test_the_weights_are_to_the_bit_those_of_verifying_again(
     assert all(map(torch.equal, weights, others))
 
 
-def test_what_the_own_judge_has_not_graded_waits_or_is_dropped_and_weighs_nobody() -> None:
+def test_groups_without_a_local_grade_wait_or_are_dropped_and_move_no_weight() -> None:
     offered = groups(40)
     link, tasks, policy = BufferLink(offered), RecordingTasks(), case.policy()
     rounds = case.rounds(policy, tasks, link, external=2, strategy="positive+balance")

@@ -76,7 +76,7 @@ def test_after_a_restart_it_still_measures_from_the_start(tmp_path: Path, model:
     )
 
 
-def test_no_second_model_is_held_unless_asked_for(tmp_path: Path, model: str) -> None:
+def test_no_second_model_is_held_without_a_kl_penalty(tmp_path: Path, model: str) -> None:
     policy = case.policy()
     assert load_reference(case.settings(tmp_path, model), policy, seed=1) is None
     torch.manual_seed(3)

@@ -218,7 +218,7 @@ def test_a_reward_that_raises_is_refused_with_its_line(tmp_path: Path) -> None:
     assert any("ZeroDivisionError" in message for message in messages), messages
 
 
-def test_a_slow_reward_is_told_and_the_time_that_was_given_is_kept(tmp_path: Path) -> None:
+def test_a_slow_reward_is_reported_and_the_given_time_is_kept(tmp_path: Path) -> None:
     times = itertools.count(0, 30.0)  # each reading of the clock is half a minute later
     (tmp_path / "reward.py").write_text(by("float(a in c)"))
     path = task_file(tmp_path, "mine", ROWS, reward="reward.py")
@@ -245,7 +245,7 @@ def test_one_answer_for_all_rows_is_refused(tmp_path: Path, count: int) -> None:
         assert "every row has the answer 'yes'" in found.sentence
 
 
-def test_a_frequent_answer_is_told(tmp_path: Path) -> None:
+def test_a_frequent_answer_is_reported(tmp_path: Path) -> None:
     rows = [{"question": f"{n}?", "answer": "no" if n % 20 == 0 else "yes"} for n in range(100)]
     found = linted(tmp_path, FULL, rows)
     assert found.is_sound
@@ -253,7 +253,7 @@ def test_a_frequent_answer_is_told(tmp_path: Path) -> None:
     assert found.floor_answer == "'yes' to every question"
 
 
-def test_a_judge_of_ones_own_is_asked_for_nothing(tmp_path: Path) -> None:
+def test_a_custom_judge_is_not_called(tmp_path: Path) -> None:
     source = "def reward(completions, **columns):\n    raise RuntimeError('this call costs')\n"
     for effort in (QUICK, FULL):
         found = rewarded(tmp_path, source, effort, local=True)
@@ -296,7 +296,7 @@ def test_a_game_is_played_and_replayed(tmp_path: Path) -> None:
         ("0.1 * (len(N) > 110)", Level.REFUSED, "not repl"),
     ],
 )
-def test_a_game_without_skill_and_one_that_does_not_replay_are_told(
+def test_a_game_without_skill_and_one_that_does_not_replay_are_reported(
     tmp_path: Path, reward: str, level: Level, replied: str
 ) -> None:
     found = games(tmp_path, GAME.format(reward=reward))

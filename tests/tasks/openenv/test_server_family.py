@@ -252,7 +252,7 @@ def test_a_server_that_was_lost_is_taken_back(
 
 
 @pytest.mark.parametrize("is_the_swarms", [True, False])
-def test_a_server_that_is_away_at_the_start_is_asked_again(
+def test_a_server_that_is_down_at_the_start_is_tried_again(
     tmp_path: Path, is_the_swarms: bool
 ) -> None:
     wire = Wire()
@@ -393,7 +393,7 @@ def test_a_task_file_says_what_is_wrong(
         family(tmp_path, **{"address": address, **fields})  # type: ignore[arg-type]
 
 
-def test_what_is_described_is_asked_of_the_server_itself() -> None:
+def test_the_description_is_read_from_the_server_itself() -> None:
     wire = Wire()
     with served(wire) as address:
         found = describe(ResolvedServer(parse_address(address), address))

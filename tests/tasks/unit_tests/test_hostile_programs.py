@@ -169,5 +169,5 @@ def test_names_that_the_solution_does_not_define_are_not_taken_from_the_code(
 
 
 @pytest.mark.parametrize("body", ["assert abs(candidate(3) - 40) < 1e-6", STYLES["is-close"]])
-def test_the_code_names_nothing_that_was_not_asked_for(body: str, runner: TestRunner) -> None:
+def test_the_code_defines_only_requested_names(body: str, runner: TestRunner) -> None:
     assert outcome_of(runner, function_tests(body), hostile.NAMES_MORE, 2.0).error

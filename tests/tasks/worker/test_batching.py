@@ -60,7 +60,7 @@ def test_pieces_respect_the_frames_size(items: list[int]) -> None:
     assert all(sum(piece) <= MAX_CHARS_PER_FRAME or len(piece) == 1 for piece in requested)
 
 
-def test_an_item_that_only_met_somebody_elses_kill_is_answered() -> None:
+def test_an_item_interrupted_by_another_items_kill_is_answered() -> None:
     kills = [CallFailure.CRASHED, CallFailure.CRASHED]
 
     def worker(piece: list[int]) -> list[int] | CallFailure:

@@ -104,7 +104,7 @@ def test_a_swarm_of_these_needs_no_file_and_a_newer_game_is_ignored() -> None:
 
 
 @pytest.mark.parametrize("name", BUILTIN_GAMES)
-def test_a_game_repeats_itself_whatever_is_said(name: str) -> None:
+def test_a_game_repeats_itself_for_any_moves(name: str) -> None:
     rng = random.Random(1)
     for seed in range(200):
         replied = [rng.choice(["", "é", str(rng.randint(0, 99))]) for _ in range(5)]

@@ -135,7 +135,7 @@ def test_one_game_in_eight_is_held_out_though_all_begin_alike(tmp_path: Path) ->
     assert example_coordinates(spec, 4) == []
 
 
-def test_chance_that_is_seeded_by_nobody_repeats_itself_all_the_same(tmp_path: Path) -> None:
+def test_unseeded_chance_repeats_itself_too(tmp_path: Path) -> None:
     source = (
         "import random\nclass Game:\n"
         "    def reset(self, seed): return str(random.random())\n"
@@ -285,7 +285,7 @@ def test_what_fails_later_costs_the_completion_alone(tmp_path: Path) -> None:
     assert found[2].timed_out and found[4].crashed
 
 
-def test_memory_that_earlier_games_left_behind_costs_nobody_a_reward(tmp_path: Path) -> None:
+def test_memory_of_earlier_games_costs_no_reward(tmp_path: Path) -> None:
     source = (
         f"KEPT = []\n{HEAD}    def step(self, m):\n        KEPT.append('x' * (1 << 23))\n"
         "        return 'x', 1, True\n"

@@ -61,7 +61,7 @@ def test_same_items_in_another_process_in_another_order() -> None:
 
 
 @pytest.mark.parametrize("generator", sorted(ALLOWED_GENERATORS))
-def test_reseeding_a_stream_equals_building_it_anew(generator: str) -> None:
+def test_reseeding_a_stream_equals_building_it_again(generator: str) -> None:
     stream = TaskStream(FamilySpec(name="f", generator=generator))
     for seed in (5, TRAIN_SEED_MIN + 7, 5):
         fresh = create_dataset(generator, seed=seed, size=500)

@@ -106,7 +106,7 @@ def test_a_swarm_takes_each_nodes_own_judge_and_needs_one(tmp_path: Path) -> Non
         specs_of(alone)
 
 
-def test_it_need_not_repeat_itself_and_is_not_asked_before_it_is_needed(tmp_path: Path) -> None:
+def test_it_need_not_repeat_itself_and_is_not_called_early(tmp_path: Path) -> None:
     judge = (
         "from pathlib import Path\nN = []\n"
         f"LOG = Path({str(tmp_path / 'log')!r})\n"

@@ -171,7 +171,7 @@ def test_one_that_changes_later_is_found_and_its_family_refused(tmp_path: Path) 
         scored(spec, *map(str, range(200 + 2 * CHECK_EVERY)))
 
 
-def test_an_error_costs_the_completion_alone_and_its_author_is_told(tmp_path: Path) -> None:
+def test_an_error_costs_only_its_completion_and_is_reported_to_the_author(tmp_path: Path) -> None:
     source = f"{HEAD}    return [1 / (len(completions[0]) - 7)]\n"
     broken, fine = scored(family(tmp_path, source, reward_range=[-1, 1]), "seven77", "eight888")
     assert (broken.reward, fine.reward) == (0.0, 1.0)

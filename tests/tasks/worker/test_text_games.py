@@ -84,7 +84,9 @@ def test_a_task_file_names_one_and_a_swarm_finds_it_again(tmp_path: Path) -> Non
         load_task_file(path)
 
 
-def test_who_lacks_the_library_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_reported_with_the_install_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     manifest = make_manifest("mine", starting_families("games"))
     monkeypatch.setattr("shoal_tasks.swarm.installed_version", lambda _verifier: None)
     with pytest.raises(ManifestError, match=r"needs textarena 0\.7\.4 .*pip install 'shoal\[games"):

@@ -114,7 +114,7 @@ async def test_cancelled_callers_do_not_block_the_rest() -> None:
         assert len(await worker.questions(GAMES)) == len(GAMES)
 
 
-async def test_callers_waiting_at_the_end_are_told() -> None:
+async def test_callers_waiting_at_the_end_get_an_error() -> None:
     worker = TrioTaskWorker(GAMES_1)
     outcomes: list[str] = []
 

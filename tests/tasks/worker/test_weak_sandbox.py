@@ -58,7 +58,7 @@ def test_what_is_accepted_reaches_the_worker(monkeypatch: pytest.MonkeyPatch) ->
     assert process._accepted() == ["--weak-sandbox"]
 
 
-def test_a_workers_layers_are_told_in_words_and_by_the_doctor(
+def test_a_workers_layers_are_described_and_shown_by_the_doctor(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -74,7 +74,7 @@ def test_a_workers_layers_are_told_in_words_and_by_the_doctor(
     assert (found.state, "weak_sandbox" in found.remedy) == ("warn", True)
 
 
-def test_a_judge_is_told_to_have_the_users_rights(
+def test_a_judge_is_reported_to_have_the_users_rights(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with SyncTaskWorker([family(tmp_path, SOURCE, local=True)]):

@@ -60,7 +60,7 @@ class Script(BlockingPipes):
         self.pauses.append(seconds)
 
 
-def test_a_worker_is_launched_set_up_and_asked_within_their_deadlines() -> None:
+def test_a_worker_is_launched_set_up_and_called_within_the_deadlines() -> None:
     reply = [bytes([byte]) for byte in encode_message({"ok": True})]  # in any pieces
     script = Script(READY, *reply, *reply)
     talk = WorkerSession(EASY, LIMITS, script)

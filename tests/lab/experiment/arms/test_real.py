@@ -14,7 +14,7 @@ from shoal_lab.experiment.report.results import load_runs
 from tests.lab.experiment.jobs import document_of, experiment, written
 
 
-def test_sharing_stands_beside_the_silo_and_its_fair_rivals() -> None:
+def test_sharing_is_compared_with_the_silo_and_its_fair_rivals() -> None:
     made = experiment("real")
     assert [arm.name for arm in made.arms] == ["8/0", "4/4", "8/0 filtered", "4/0"]
     assert len(made.seeds) >= 3 and len(made.arms[0].nodes) == 4

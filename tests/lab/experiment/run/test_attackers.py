@@ -84,7 +84,7 @@ def test_honest_nodes_are_watched_for_what_is_planted(shared: Workers) -> None:
     assert all("planted" not in line for line in lines_of(COPIED, shared))
 
 
-def test_what_is_planted_is_found_where_it_is_said(
+def test_a_planted_attack_is_found_at_its_stated_place(
     shared: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(

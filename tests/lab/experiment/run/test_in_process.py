@@ -67,7 +67,7 @@ def test_members_train_on_what_others_shared_and_silos_on_nothing(shared: Worker
     assert [line["external_sampled"] for line in silo] == [0, 0]
 
 
-def test_what_is_delayed_is_heard_that_many_rounds_later(shared: Workers) -> None:
+def test_a_delayed_group_arrives_that_many_rounds_later(shared: Workers) -> None:
     node = NodeSpec(settings={"local": 2, "external": 2}, delay=2)
     lines = rounds_of(job(arm_of(node, node), rounds=7), shared)
     drawn = [(one["round"], one["external_sampled"]) for one in lines]
@@ -105,7 +105,7 @@ def test_a_run_has_one_value_a_round_and_leaves_the_dishonest_out(shared: Worker
     assert len(make_run(job(mixed, rounds=2), lines).fresh) == 1
 
 
-def test_what_an_untrained_model_answers_is_looked_up_for_those_asked_alike(tmp_path: Path) -> None:
+def test_an_untrained_models_answers_are_reused_for_equal_prompts(tmp_path: Path) -> None:
     tokenizer = tiny_models.tokenizer(template="{{ messages[0]['content'] }}")
     tiny_models.save(tmp_path, tiny_models.model("qwen2", positions=1024), tokenizer)
     nodes = [
@@ -232,7 +232,7 @@ def test_a_remembered_request_costs_what_a_computed_one_does() -> None:
     assert cost.charged == pytest.approx(2.3 + 0.2 + 5 * 0.2)
 
 
-def test_asking_for_what_is_remembered_costs_what_asking_did() -> None:
+def test_a_cached_answer_is_charged_as_the_first_request_was() -> None:
     cost = RequestCost()
     cost.add(2, 2, 1.0, here=0.5)  # the half second is on this process's own clock
     assert cost.charged == 1.0
@@ -258,7 +258,7 @@ def test_what_is_charged_is_what_an_own_worker_would_have_taken(
     assert cost.charged - before == pytest.approx(exchange + each * num_requested, rel=1e-6)
 
 
-def test_a_node_is_charged_for_what_its_own_worker_would_be_asked(shared: Workers) -> None:
+def test_a_node_is_charged_for_the_requests_of_its_own_worker(shared: Workers) -> None:
     one = job(uniform_arm("2/0", 1, local=2, external=0))
     settings = one.node_settings(0)
     manifest = make_manifest(

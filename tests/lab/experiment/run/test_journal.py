@@ -91,7 +91,7 @@ def test_rounds_since_the_last_save_are_computed_again(
     assert run(job, shared, tmp_path / "cut") == whole
 
 
-def test_what_is_spoilt_or_of_another_job_is_not_taken_up(
+def test_damaged_lines_and_those_of_another_job_are_ignored(
     job: Job, shared: Workers, tmp_path: Path
 ) -> None:
     run(job, shared, tmp_path, cut_after=1)

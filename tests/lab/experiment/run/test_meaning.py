@@ -56,7 +56,7 @@ def test_another_wording_is_the_same_question(generator: str, one: str, other: s
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_no_held_out_question_is_asked_twice_or_drawn_in_other_words(
+def test_no_held_out_question_is_repeated_or_sampled_in_other_words(
     worker: SharedWorker, name: str
 ) -> None:
     """300 samples of each of 17 families."""

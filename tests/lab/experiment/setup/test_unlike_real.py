@@ -34,7 +34,7 @@ def test_every_answer_is_right_and_stands_where_it_cannot_be_guessed() -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_no_question_that_is_held_out_is_asked_in_another_order(name: str) -> None:
+def test_no_held_out_question_is_posed_in_another_order(name: str) -> None:
     def meaning(question: str) -> tuple[str, ...]:
         return tuple(sorted(re.findall(r"\w+", question)))
 
