@@ -81,7 +81,7 @@ def stage(tmp_path: Path) -> Iterator[ProcessManager]:
 
 @pytest.fixture
 def fake_host() -> FakeHost:
-    """A host to which nobody is connected yet; the test says who comes and who answers."""
+    """A host without peers. The test decides which peers connect and which answer."""
     from tests.support.doubles.host import FakeHost
 
     return FakeHost()

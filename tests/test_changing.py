@@ -1,7 +1,7 @@
 """The examples of docs/changing.md, applied to a copy of the tree.
 
 Every section has one. With all of its blocks the tests that the section names pass; with any one
-block left out they fail. The slow suite checks the second, as it does for mutations.
+block missing they fail. The slow suite checks the second, as it does for mutations.
 """
 
 from __future__ import annotations

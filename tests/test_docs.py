@@ -141,7 +141,7 @@ def test_the_site_has_every_page_in_its_menu_and_its_search(site: Path) -> None:
         name = page.relative_to(ROOT / "docs").with_suffix("").as_posix()
         place = name.removesuffix("README")
         place += "/" if place and not place.endswith("/") else ""
-        assert place in found, f"nobody finds {name}"
+        assert place in found, f"no page links to {name}"
         in_menu = f'href="../{place}"' in menu or place in ("", "glossary/")  # itself: ./
         assert in_menu or place.startswith("upstream/"), name
 

@@ -39,7 +39,7 @@ def tracked(*under: str) -> list[Path]:
 
 @cache
 def product() -> tuple[tuple[Path, tuple[ast.AST, ...]], ...]:
-    """Every product module with all its nodes; generated code left out."""
+    """Every product module with all its nodes, without generated code."""
     return tuple(
         (path, tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8")))))
         for path in tracked(*ROOMS)
@@ -101,7 +101,7 @@ BANNED_IN_NAMES = {
     "knock", "loot", "mend", "mended", "narrator", "nobody", "owe", "owes", "parting",
     "sayable", "skirmish", "somebody", "spoilt", "tend", "twin", "whoever",
 }  # fmt: skip
-"""Words of which no name is made: CONTRIBUTING.md has the rule, docs/glossary.md the words to use.
+"""Words that no name may contain: CONTRIBUTING.md has the rule, docs/glossary.md the words to use.
 """
 
 

@@ -1,4 +1,4 @@
-"""A wheel has its licence and its authors, and puts no name but shoal's beside other packages."""
+"""A wheel has its licence and its authors, and installs no top-level name but shoal's."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand in somebody's folder, with a package of the name of one of ours."""
+    """Change into a user's folder that has a package with the name of one of ours."""
     (tmp_path / "policy.py").write_text("raise SystemExit('not yours')\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])

@@ -1,4 +1,4 @@
-"""One way to write a file: whole or not at all, on disk, and nothing left beside it."""
+"""Files are written completely or not at all, are on disk, and leave no temporary file."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def test_content_is_on_disk_before_the_name_and_the_name_before_it_returns(
 
 def test_a_file_that_is_there_is_never_created_over(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    path.write_bytes(b"somebody's")
+    path.write_bytes(b"a user's")
     with pytest.raises(FileExistsError):
         create_atomically(path, b"mine", mode=0o600)
-    assert path.read_bytes() == b"somebody's"
+    assert path.read_bytes() == b"a user's"
     assert names(tmp_path) == ["file"]
 
 

@@ -1,4 +1,4 @@
-"""A log that strangers cannot fill: so many lines of a kind in a minute, and how many there are."""
+"""Unknown peers cannot fill the log: lines of one kind are limited per minute and counted."""
 
 from __future__ import annotations
 
@@ -59,5 +59,5 @@ def test_errors_and_requested_lines_always_pass() -> None:
     for level in (logging.DEBUG, logging.ERROR, logging.CRITICAL):
         log = Log()
         for _ in range(3 * LINES):
-            log.say("said", level=level)
+            log.say("a line", level=level)
         assert len(log.lines) == 3 * LINES

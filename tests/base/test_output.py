@@ -23,32 +23,32 @@ flush_output()
 SERVING = """\
 import sys, time, pathlib
 from shoal_base.output import outlive_the_terminal
-said = pathlib.Path(sys.argv[1])
-outlive_the_terminal(lambda: said.with_name("hangup").write_text("so"))
+out = pathlib.Path(sys.argv[1])
+outlive_the_terminal(lambda: out.with_name("hangup").write_text("so"))
 print("up", flush=True)
 for number in range(10**9):
     print("x" * 1000, flush=True)
     print("y" * 1000, file=sys.stderr)
-    said.write_text(str(number))
+    out.write_text(str(number))
     time.sleep(0.005)
 """
 
 
 def serving(tmp_path: Path, stdout: int, stderr: int, **how: object) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", SERVING, str(tmp_path / "said")]
+    command = [sys.executable, "-c", SERVING, str(tmp_path / "number")]
     return subprocess.Popen(command, stdin=stdout, stdout=stdout, stderr=stderr, **how)  # type: ignore[call-overload]
 
 
 def printed_number(tmp_path: Path) -> int:
     """How far it is; 0 while it says nothing."""
-    path = tmp_path / "said"
+    path = tmp_path / "number"
     return int(path.read_text() or 0) if path.exists() else 0
 
 
 def goes_on(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
     """It works still, a while after; then end it as users do."""
     before = printed_number(tmp_path)
-    wait_for(lambda: printed_number(tmp_path) > before + 20 or None, 20.0, "work going on")
+    wait_for(lambda: printed_number(tmp_path) > before + 20 or None, 20.0, "the work continues")
     assert process.poll() is None
     process.send_signal(signal.SIGTERM)
     assert process.wait(10) == -signal.SIGTERM
@@ -71,7 +71,7 @@ def test_a_command_ends_quietly_with_its_reader(lines: int) -> None:
 def test_a_command_whose_terminal_has_gone_ends_quietly(tmp_path: Path) -> None:
     master, slave = pty.openpty()
     os.close(master)  # from now on what is written there is an input/output error
-    with (tmp_path / "said").open("w+b") as output:
+    with (tmp_path / "number").open("w+b") as output:
         command = [sys.executable, "-c", COMMAND.format(lines=3)]
         done = subprocess.run(command, stdout=slave, stderr=output, timeout=60, check=False)
         os.close(slave)
@@ -119,7 +119,7 @@ def test_a_blocked_terminal_blocks_no_writer(tmp_path: Path) -> None:
     process = serving(tmp_path, slave, slave)
     os.close(slave)
     try:
-        wait_for(lambda: printed_number(tmp_path) > 300 or None, 30.0, "600 KB said")
+        wait_for(lambda: printed_number(tmp_path) > 300 or None, 30.0, "600 KB printed")
         goes_on(tmp_path, process)
     finally:
         os.close(master)
@@ -130,7 +130,7 @@ def test_closed_descriptors_get_no_file(tmp_path: Path) -> None:
     program = (
         "from shoal_base.output import outlive_the_terminal; outlive_the_terminal();"
         f"file = open({str(tmp_path / 'file')!r}, 'w');"
-        "print('said', flush=True); import sys; print('said', file=sys.stderr); file.close()"
+        "print('text', flush=True); import sys; print('text', file=sys.stderr); file.close()"
     )
     command = f'{sys.executable} -c "{program}" <&- >&- 2>&-'
     assert subprocess.run(["bash", "-c", command], timeout=60, check=False).returncode == 0

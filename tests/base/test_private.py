@@ -1,4 +1,4 @@
-"""Who else may read a data directory: nobody."""
+"""No other user can read a data directory."""
 
 from __future__ import annotations
 

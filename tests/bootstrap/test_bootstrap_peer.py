@@ -52,7 +52,7 @@ async def test_nodes_meet_through_it_share_and_outlive_it(tmp_path: Path) -> Non
             await share(two, 2)
             await until(lambda: one.pool.groups_received == 1, patience_s=PATIENCE_S)
             async with open_peer(BootstrapPeer, meeting, swarm_name="forgotten") as again:
-                # The same peer at the same address, and nobody has to be told.
+                # The same peer at the same address, so no other node needs a change.
                 assert address_of(again) == address
                 for node in (one, two):
                     await until(

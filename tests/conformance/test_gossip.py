@@ -176,12 +176,12 @@ async def test_a_new_peer_is_offered_recent_messages(world: World) -> None:
     settings = GossipSettings(mesh=MeshSettings(heartbeat_s=0.5))
     one, two, late = await world.talkers(3, settings)
     await mesh(TOPIC, one, two)
-    assert await one.say(TOPIC, b"news") == 1
+    assert await one.say(TOPIC, b"message") == 1
     await late.join(TOPIC)
-    await until(lambda: late.received == [b"news"])
+    await until(lambda: late.received == [b"message"])
     assert {d.author for d in late.deliveries} == {one.peer_id}
     await world.rest()
-    assert late.count("received") == 1, "whoever offers it, one is asked"
+    assert late.count("received") == 1, "one of the peers that offer it gets the request"
 
 
 # Meshes

@@ -311,7 +311,7 @@ async def test_a_ban_cuts_off_and_refuses_both_ways(world: World) -> None:
     assert not two.is_banned(one.peer_id)
     await is_refused(two, one)
     await is_refused(one, two)
-    assert one.connected_peers() == {three.peer_id}, "nobody else is meant"
+    assert one.connected_peers() == {three.peer_id}, "no other peer is disconnected"
     one.unban(two.peer_id)
     assert not one.is_banned(two.peer_id)
     await connect(two, one)

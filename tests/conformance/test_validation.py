@@ -213,10 +213,10 @@ async def test_who_is_graylisted_is_not_read(world: World) -> None:
     await bad.join("/shoal/test/bad")
     await until(lambda: good.watch.verdicts)
     await until(lambda: set(good.gossip.peer_topics(bad.peer_id)) == {TOPIC, "/shoal/test/bad"})
-    await good.say(TOPIC, b"news")
+    await good.say(TOPIC, b"message")
     await until(lambda: one.received)
     await world.rest()
-    assert one.received == [b"news"]
+    assert one.received == [b"message"]
     assert one.count("received") == 1
     assert one.gossip.peer_topics(bad.peer_id) == (TOPIC,)
     assert [forwarder for forwarder, _, _ in one.watch.verdicts] == [good.peer_id]

@@ -105,7 +105,7 @@ class World(ABC):
         return [await self.host() for _ in range(count)]
 
     async def pair(self) -> list[Host]:
-        """Run two hosts, the first of which has dialled the second."""
+        """Run two hosts; the first has dialled the second."""
         one, two = await self.hosts(2)
         await connect(one, two)
         return [one, two]

@@ -66,7 +66,7 @@ def _kill_the_trainer(node: ShoalProcess) -> None:
     pid = before["trainer"]["pid"]
     os.kill(pid, signal.SIGKILL)
     gone = node.wait_status(lambda s: s["trainer"]["pid"] != pid, "the trainer's death noticed")
-    assert gone["peers"] == before["peers"], "the node goes on with its peers"
+    assert gone["peers"] == before["peers"], "the node keeps its peers"
     after = node.wait_status(
         lambda s: s["trainer"]["connected"] and s["round"] > before["round"], "rounds go on"
     )

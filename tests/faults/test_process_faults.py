@@ -123,7 +123,7 @@ def test_two_nodes_with_one_identity_are_reported(stage: ProcessManager) -> None
     first = stage.node("first", *flags, bootstrap=bootstrap.address)
     witness = stage.node("witness", *flags, bootstrap=bootstrap.address)
     witness.wait_status(lambda s: s["groups_received"] >= 1, "the first heard")
-    duplicate = stage.new_node("twin", *flags, bootstrap=witness.address)
+    duplicate = stage.new_node("duplicate", *flags, bootstrap=witness.address)
     duplicate.data_dir.mkdir()
     shutil.copy(first.data_dir / "identity.key", duplicate.data_dir / "identity.key")
     duplicate.start()
@@ -131,7 +131,7 @@ def test_two_nodes_with_one_identity_are_reported(stage: ProcessManager) -> None
     wait_for(
         lambda: "another node uses this identity" in first.log + duplicate.log or None,
         60.0,
-        "either to be told",
+        "a warning on either node",
     )
     for node in (first, duplicate, witness):
         at = _round(node)
@@ -140,7 +140,7 @@ def test_two_nodes_with_one_identity_are_reported(stage: ProcessManager) -> None
     assert rows, "the witness still has peers"
     for node in (first, duplicate):
         for row in (node.view("peers") or {})["peers"]:
-            assert row["score"] > -10, "who passed the twin's batches on is not to blame"
+            assert row["score"] > -10, "a forwarder of the duplicate's batches is not blamed"
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_a_full_disk_pauses_and_loses_nothing(small_disk: Path) -> None:
         assert (node.view() or {})["round"] == paused["round"], "no round while it is full"
         assert node.log.count("ERROR trainer: paused") == 1
         filler.unlink()
-        after = node.wait_status(lambda s: s["round"] > paused["round"], "going on")
+        after = node.wait_status(lambda s: s["round"] > paused["round"], "the next round")
         assert after["trainer"]["paused"] is None
         assert after["trainer"]["pid"] == paused["trainer"]["pid"], "it was never started again"
         assert node.wait(90) == 0

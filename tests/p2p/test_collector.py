@@ -44,7 +44,7 @@ trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 @given(sizes=st.lists(st.integers(600, 100_000), min_size=1, max_size=6))
 def test_memory_of_a_storm_is_given_back(sizes: list[int]) -> None:
     words = [sys.executable, "-c", STORM, *map(str, sizes)]
-    told = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
-    before, most, _, after = map(int, told.split())
+    output = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+    before, most, _, after = map(int, output.split())
     assert most - before > 20_000_000
     assert after - before < (most - before) / 4

@@ -62,7 +62,7 @@ def test_an_owner_that_does_not_answer_is_named_with_its_state(tmp_path: Path) -
     finally:
         owner.kill()
         owner.wait()
-    assert why_silent(tmp_path) is None, "whoever died uses it no more"
+    assert why_silent(tmp_path) is None, "a dead process no longer uses it"
     with lock_data_dir(tmp_path):
         pass
 

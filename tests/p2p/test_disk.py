@@ -1,4 +1,4 @@
-"""A full disk under a node: said once, waited for, and whatever writes there goes on by itself."""
+"""A full disk is logged once and waited for, and then every writer continues by itself."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ async def test_a_full_disk_is_logged_once_and_so_is_its_end(
             assert disk.full
             await trio.sleep(disk_module.RETRY_S)
         nursery.cancel_scope.cancel()
-    said = [record.levelname for record in caplog.records if record.name == "shoal_p2p.disk"]
-    assert said == ["ERROR", "INFO"] * 2
+    levels = [record.levelname for record in caplog.records if record.name == "shoal_p2p.disk"]
+    assert levels == ["ERROR", "INFO"] * 2
     disk.refused("the peer book is not saved", OSError(errno.EACCES, "Permission denied"))
     assert not disk.full and "Permission denied" in caplog.text
 

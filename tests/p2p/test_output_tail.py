@@ -1,4 +1,4 @@
-"""The end of what a process said, and the line that names its cause."""
+"""The end of a process's output, and the line that names its cause."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ValueError: odd
 """
 
 
-def heard(*parts: bytes) -> OutputTail:
+def tail_of(*parts: bytes) -> OutputTail:
     words = OutputTail()
     for part in parts:
         words.feed(part)
@@ -41,24 +41,24 @@ def heard(*parts: bytes) -> OutputTail:
     ],
 )
 def test_the_cause_is_the_last_line_that_is_an_error(text: str, cause: str) -> None:
-    assert heard(text.encode()).cause() == cause
+    assert tail_of(text.encode()).cause() == cause
 
 
 def test_what_acts_on_a_terminal_is_shown() -> None:
-    assert heard(b"ValueError: \x1b[2J\xff \xe2\x80\xae\n").cause() == (
+    assert tail_of(b"ValueError: \x1b[2J\xff \xe2\x80\xae\n").cause() == (
         "ValueError: \\x1b[2J\\xff \\u202e"
     )
 
 
 @given(st.lists(st.binary(max_size=2000), max_size=30))
 def test_it_is_bounded_and_printable_however_it_is_cut(parts: list[bytes]) -> None:
-    words = heard(*parts)
+    words = tail_of(*parts)
     assert len(words.lines) <= FEW + 1
     assert all(len(line) <= LINE_CHARS and line.isprintable() for line in words.lines)
     assert "\n" not in words.cause()
 
 
 def test_a_line_without_an_end_is_bounded() -> None:
-    words = heard(*[b"x" * 100_000] * 100)
+    words = tail_of(*[b"x" * 100_000] * 100)
     assert sum(map(len, words.lines)) <= LINE_CHARS
-    assert heard(b"Value", b"Error: od", b"d\n").cause() == "ValueError: odd"
+    assert tail_of(b"Value", b"Error: od", b"d\n").cause() == "ValueError: odd"

@@ -32,7 +32,7 @@ PATIENCE_S = 60.0
 
 
 def answer(url: str) -> int | None:
-    """Return the code with which an address answers a browser; None where nobody does."""
+    """Return the status code with which an address answers a browser, or None without one."""
     browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
     try:
         with browser.open(url, timeout=5) as found:
@@ -48,7 +48,7 @@ def at(url: str, path: str) -> str:
     return url.replace("/?token=", f"/{path}?token=")
 
 
-def said_url(node: ShoalProcess, which: int) -> str | None:
+def logged_url(node: ShoalProcess, which: int) -> str | None:
     lines = (node.data_dir / "out.txt").read_text().splitlines()
     events: list[dict[str, Any]] = [json.loads(line) for line in lines]
     urls = [str(one["url"]) for one in events if one["event"] == "page"]
@@ -60,7 +60,7 @@ def said_url(node: ShoalProcess, which: int) -> str | None:
 def test_a_page_outlives_a_kill_and_ends_with_the_node_in_order(tmp_path: Path) -> None:
     node = ShoalProcess("node", tmp_path / "node", *FLAGS).start()
     try:
-        url = wait_for(lambda: said_url(node, 0), PATIENCE_S, "the page's address")
+        url = wait_for(lambda: logged_url(node, 0), PATIENCE_S, "the page's address")
         wait_for(lambda: answer(at(url, "healthz")) == 200 or None, PATIENCE_S, "a healthy node")
         for name in (PAGE_FILE, PAGE_TOKEN):
             assert (tmp_path / "node" / name).stat().st_mode & 0o077 == 0
@@ -69,7 +69,7 @@ def test_a_page_outlives_a_kill_and_ends_with_the_node_in_order(tmp_path: Path) 
         wait_for(lambda: answer(at(url, "healthz")) == 503 or None, PATIENCE_S, "down")
         assert answer(url) == 200
         node.start()
-        assert wait_for(lambda: said_url(node, 1), PATIENCE_S, "the address again") == url
+        assert wait_for(lambda: logged_url(node, 1), PATIENCE_S, "the address again") == url
         wait_for(lambda: answer(at(url, "healthz")) == 200 or None, PATIENCE_S, "found again")
         node.stop()
         wait_for(lambda: answer(url) is None or None, PATIENCE_S, "the page's end")
@@ -86,14 +86,14 @@ def test_a_page_that_is_stopped_holds_no_node_up_and_ends_with_it(tmp_path: Path
     """The page stands still with its socket open; the node answers all the same."""
     node = ShoalProcess("node", tmp_path / "node", *FLAGS).start()
     try:
-        url = wait_for(lambda: said_url(node, 0), PATIENCE_S, "the page's address")
+        url = wait_for(lambda: logged_url(node, 0), PATIENCE_S, "the page's address")
         wait_for(lambda: answer(at(url, "readyz")) or None, PATIENCE_S, "the page at work")
         page = served_page(tmp_path / "node")
         assert page is not None
         os.kill(page.pid, signal.SIGSTOP)
         assert all(node.view() is not None for _ in range(50))
         os.kill(page.pid, signal.SIGCONT)
-        wait_for(lambda: answer(at(url, "healthz")) == 200 or None, PATIENCE_S, "it goes on")
+        wait_for(lambda: answer(at(url, "healthz")) == 200 or None, PATIENCE_S, "it still answers")
         node.stop()
         wait_for(lambda: answer(url) is None or None, PATIENCE_S, "the page's end")
         assert served_page(tmp_path / "node") is None
@@ -129,7 +129,7 @@ def test_what_stands_in_its_place_is_no_page(tmp_path: Path, content: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("page", "said"),
+    ("page", "expected"),
     [
         ("raise TypeError('a mistake')", "TypeError: a mistake"),
         ("import sys; sys.exit('shoal page: no port is free')", "no port is free"),
@@ -137,19 +137,19 @@ def test_what_stands_in_its_place_is_no_page(tmp_path: Path, content: str) -> No
     ],
 )
 async def test_why_there_is_no_page_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str, expected: str
 ) -> None:
-    urls, lines = await told_by(page, tmp_path, monkeypatch)
-    assert lines == [f"no web page: {said}"] and not urls
+    urls, lines = await outcome_of_page(page, tmp_path, monkeypatch)
+    assert lines == [f"no web page: {expected}"] and not urls
 
 
 READY = 'print(\'{"url": "http://127.0.0.1:1/"}\', flush=True)'
 
 
 @pytest.mark.parametrize(
-    ("after", "said"),
+    ("after", "expected"),
     [
-        # More than a pipe holds, which a page that nobody hears would wait to say for ever.
+        # More than a pipe holds: without a reader, the page would block for ever.
         (
             "sys.stderr.write(('x' * 300 + chr(10)) * 1_000); raise TypeError('late')",
             "TypeError: late",
@@ -159,23 +159,23 @@ READY = 'print(\'{"url": "http://127.0.0.1:1/"}\', flush=True)'
     ],
 )
 async def test_a_page_that_breaks_while_it_is_served_has_last_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str, expected: str
 ) -> None:
-    urls, lines = await told_by(f"import os, sys; {READY}; {after}", tmp_path, monkeypatch)
+    urls, lines = await outcome_of_page(f"import os, sys; {READY}; {after}", tmp_path, monkeypatch)
     assert urls == ["http://127.0.0.1:1/"]
-    assert lines == [f"the web page has ended: {said}"]
+    assert lines == [f"the web page has ended: {expected}"]
 
 
-async def told_by(
+async def outcome_of_page(
     page: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[str], list[str]]:
-    """Run a page of this Python code until something is said of it; return addresses and lines."""
+    """Run a page of this Python code until it is logged; return addresses and lines."""
     monkeypatch.setattr(page_child, "python", lambda *_: [sys.executable, "-c", page])
-    lines, urls, heard = list[str](), list[str](), trio.Event()
+    lines, urls, is_logged = list[str](), list[str](), trio.Event()
 
     def hear(record: logging.LogRecord) -> bool:
         lines.append(record.getMessage())
-        heard.set()
+        is_logged.set()
         return False
 
     page_child.log.addFilter(hear)
@@ -183,7 +183,7 @@ async def told_by(
         with trio.fail_after(PATIENCE_S):
             async with trio.open_nursery() as nursery:
                 await nursery.start(page_child.run_page, folder, "127.0.0.1:0", urls.append)
-                await heard.wait()
+                await is_logged.wait()
                 nursery.cancel_scope.cancel()
     finally:
         page_child.log.removeFilter(hear)

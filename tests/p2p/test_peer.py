@@ -1,4 +1,4 @@
-"""What a whole peer hands to its parts: who says something, who is needed, whom it may dial.
+"""What a peer passes to its parts: publishers, needed peers, addresses that it may dial.
 
 Nothing runs here but hosts on a simulated network. Each of these is a wire, and red when it is cut.
 """
@@ -142,7 +142,7 @@ async def test_all_dials_of_third_party_addresses_share_one_budget(there: Town) 
     may_dial = member_of(me).shards._search.may_dial
     burst = int(DIALS_PER_ADDRESS.burst)
     assert [may_dial(PLACE, liar.peer_id) for _ in range(burst + 1)] == [*[True] * burst, False]
-    assert not me.address_policy.may_dial(PLACE, None), "of that place nobody may dial more"
+    assert not me.address_policy.may_dial(PLACE, None), "no more dials to that address"
 
 
 async def test_what_one_network_says_is_one_speakers_word(there: Town) -> None:
@@ -150,19 +150,19 @@ async def test_what_one_network_says_is_one_speakers_word(there: Town) -> None:
     me, liar = await there.peer(1), await there.peer(2)
     await meet(me, liar)
     shards = member_of(me).shards
-    told = [f"/ip4/198.51.{n}.7/tcp/4001" for n in range(100)]
-    num_dialled = sum(shards._search.may_dial(address, liar.peer_id) for address in told)
+    reports = [f"/ip4/198.51.{n}.7/tcp/4001" for n in range(100)]
+    num_dialled = sum(shards._search.may_dial(address, liar.peer_id) for address in reports)
     assert num_dialled == 32
     assert not me.address_policy.may_dial("/ip4/203.0.113.9/tcp/1", "10.0.2.0/24")
 
 
 async def test_announced_shards_are_checked(there: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def told(_host: Any, _peer_id: PeerId, _shards: Any) -> list[PeerAddresses]:
+    async def reports(_host: Any, _peer_id: PeerId, _shards: Any) -> list[PeerAddresses]:
         await trio.lowlevel.checkpoint()
-        told_of = make.fresh_identity().peer_id
-        return [PeerAddresses(peer_id=told_of, addresses=(PLACE, "/ip4/192.168.1.1/tcp/1"))]
+        reported = make.fresh_identity().peer_id
+        return [PeerAddresses(peer_id=reported, addresses=(PLACE, "/ip4/192.168.1.1/tcp/1"))]
 
-    monkeypatch.setattr("shoal_p2p.swarm_node.services.fetch_peers", told)
+    monkeypatch.setattr("shoal_p2p.swarm_node.services.fetch_peers", reports)
     me, liar = await there.peer(1), await there.peer(2)
     await meet(me, liar)
     (found,) = await member_of(me)._ask_for_shards(liar.peer_id, (0,))

@@ -86,9 +86,9 @@ def test_the_folder_is_its_owners_alone() -> None:
     before = os.umask(0o022)
     try:
         with own_data_dir(loaded("--data-dir", "a/b")) as settings:
-            (settings.data_dir / "said").write_text("")
+            (settings.data_dir / "written").write_text("")
             assert stat.S_IMODE(settings.data_dir.stat().st_mode) == 0o700
-            assert stat.S_IMODE((settings.data_dir / "said").stat().st_mode) == 0o600
+            assert stat.S_IMODE((settings.data_dir / "written").stat().st_mode) == 0o600
     finally:
         os.umask(before)
 
@@ -125,7 +125,7 @@ async def test_the_end_of_standard_input_is_the_parents_end() -> None:
 
 @dataclass
 class Peer:
-    """A peer without a network that ends as it is told to."""
+    """A peer without a network that ends as the test decides."""
 
     identity: Identity
     settings: Settings
@@ -188,8 +188,8 @@ def test_a_peer_that_asks_for_it_is_started_again_as_the_same(
     assert peers.serve() == 0
     assert len(peers.made) == 3
     (peer_id,) = {peer.identity.peer_id for peer in peers.made}
-    said = ["here in d:", f"/ip4/127.0.0.1/tcp/1/p2p/{peer_id}"]
-    assert capsys.readouterr().out.splitlines() == said * 3
+    expected = ["here in d:", f"/ip4/127.0.0.1/tcp/1/p2p/{peer_id}"]
+    assert capsys.readouterr().out.splitlines() == expected * 3
 
 
 def test_a_serving_process_spares_its_collector() -> None:
@@ -220,7 +220,7 @@ def test_programs_receive_the_ready_peer_and_its_address(
 @pytest.mark.parametrize(
     ("error", "code"),
     [(ListenError("no such port"), 2), (TaskError("no worker"), 1)],
-    ids=["the user can mend it", "nobody can"],
+    ids=["the user can repair it", "no one can"],
 )
 def test_an_error_that_people_know_ends_it_with_one_line(
     error: Exception, code: int, capsys: pytest.CaptureFixture[str]
@@ -280,7 +280,7 @@ def test_each_model_has_a_folder_by_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "said"),
+    ("end", "expected"),
     [
         (NodeEnd.FINISHED, "40 of 40 rounds are done; ROUNDS=80 (--rounds) continues"),
         (
@@ -289,8 +289,8 @@ def test_each_model_has_a_folder_by_default() -> None:
         ),
     ],
 )
-def test_a_node_says_at_its_end_what_is_kept_and_how_to_go_on(end: NodeEnd, said: str) -> None:
+def test_a_node_says_at_its_end_what_is_kept_and_how_to_go_on(end: NodeEnd, expected: str) -> None:
     (Path("d") / "checkpoints" / "round-000040").mkdir(parents=True)
     node: Any = SimpleNamespace(last_status={"round": 40})
-    assert list(_kept(node, loaded("--rounds=40", "--data-dir=d").settings, end)) == [said]
+    assert list(_kept(node, loaded("--rounds=40", "--data-dir=d").settings, end)) == [expected]
     assert list(_kept(node, loaded().settings, NodeEnd.MISCONFIGURED)) == []

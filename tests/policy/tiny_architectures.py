@@ -152,7 +152,7 @@ _ALL_OF: Final[dict[str, dict[str, Any]]] = {
         "block_types": ["recurrent", "recurrent", "attention"],
     },
 }
-"""Sizes beside the common ones, of architectures that need more than names of their own."""
+"""Extra sizes of architectures that need more than the common ones."""
 
 
 class TooLargeError(Exception):

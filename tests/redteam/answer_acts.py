@@ -52,7 +52,7 @@ def _ref(attacker: AttackerPeer, rng: random.Random, raw: bytes) -> BatchRef | N
             {},
             {"batch_id": BatchId(rng.randbytes(32))},
             {"publisher": honest},
-            {"publisher": PeerId("nobody")},
+            {"publisher": PeerId("unknown")},
             {"sequence": rng.randrange(1, 1 << 50)},
             {"num_bytes": rng.choice((1, 1 << 21, 1 << 40))},
             {"num_groups": 1024},

@@ -221,7 +221,7 @@ class AttackRun:
         gossip = node.live.peer.gossip
         assert gossip.stats().pubsub.get("fault", 0) == 0, world.say(f"a fault at {name}")
         assert node.live.outbox.num_unsent == 0, world.say(f"{name} could not send")
-        requested = node.worker.num_asked
+        requested = node.worker.num_requested
         assert requested < MAX_QUESTIONS, world.say(f"{name} has regenerated {requested} questions")
 
     def _check_sizes(self, world: World) -> None:
@@ -259,7 +259,7 @@ class AttackRun:
             assert here >= alone // HONEST_SHARE, world.say(text)
 
     def _check_networks(self, world: World) -> None:
-        """A name that was never connected counts for no network, whoever forwards its groups."""
+        """An identity that never connected counts for no network, whatever peer forwards it."""
         connected = self.connected | {member.peer_id for member in world.members}
         for node in world.up("honest"):
             for entry in node.live.buffer.external_groups():

@@ -15,7 +15,7 @@ from tests.redteam.peer import AttackerPeer
 
 def _topic(attacker: AttackerPeer, rng: random.Random) -> str:
     return rng.choice(
-        (*attacker.world.manifest.topics(), *attacker.world.manifest.topics(), "/nobody", "")
+        (*attacker.world.manifest.topics(), *attacker.world.manifest.topics(), "/unknown", "")
     )
 
 

@@ -24,7 +24,7 @@ from tests.redteam.peer import MESHSUB
 from tests.redteam.wire_peer import PATIENCE_S, WireAttacker, frame, hello, opening
 from tests.support.network import port_of
 
-ASKED = (IDENTIFY_ID, MANIFEST_PROTOCOL, PEERS_PROTOCOL, MESHSUB[1], "/nobody/1", "\x1b" * 40)
+ASKED = (IDENTIFY_ID, MANIFEST_PROTOCOL, PEERS_PROTOCOL, MESHSUB[1], "/unknown/1", "\x1b" * 40)
 FLAGS = (0, FLAG_SYN, FLAG_ACK, FLAG_FIN, FLAG_RST, FLAG_SYN | FLAG_FIN, FLAG_SYN | FLAG_RST)
 
 

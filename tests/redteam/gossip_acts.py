@@ -115,7 +115,7 @@ async def unread_text_in_games(attacker: AttackerPeer, rng: random.Random) -> No
     await attacker.say(attacker.targets(rng), _rpc(*made))
 
 
-async def twins(attacker: AttackerPeer, rng: random.Random) -> None:
+async def duplicates(attacker: AttackerPeer, rng: random.Random) -> None:
     """One batch in several gossip messages, a different one to each peer."""
     author = attacker.own()
     raw = attacker.register(hostile_content.envelope(rng, author), author)

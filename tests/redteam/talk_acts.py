@@ -31,7 +31,7 @@ _ASKED = (IDENTIFY_ID, MANIFEST_PROTOCOL, PEERS_PROTOCOL)
 
 def _talk(rng: random.Random) -> bytes:
     """Return a negotiation: endless, malformed, or eventually valid."""
-    wrong = [f"/nobody/{n}" for n in range(rng.choice((3, 14, 40)))]
+    wrong = [f"/unknown/{n}" for n in range(rng.choice((3, 14, 40)))]
     right = rng.choice(_ASKED)
     kinds = (
         hello(*wrong, right) + b"\0\0\0\0",

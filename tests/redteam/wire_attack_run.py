@@ -46,7 +46,7 @@ MAX_HELD_BYTES = (16 << 20) + 2 * NUM_REDS * MAX_UNREAD_BYTES
 MAX_TASKS_LEFT = 12
 """Additional bytes compared with before the attack, after all attackers have left."""
 MAX_LURED = 2 * int(DIALS_PER_ADDRESS.burst)
-"""Connections to a third party that the victim was told of, during one attack."""
+"""Connections to a third party whose address the attacker sent, during one attack."""
 _ACT_S = 12.0
 _OWN_FAULTS = ("KeyError", "AttributeError", "IndexError", "AssertionError", "NameError")
 _OWN_FAULTS += ("UnboundLocalError", "RecursionError", "NotImplementedError", "InvalidStateError")  # type: ignore[assignment]

@@ -147,7 +147,7 @@ def test_a_servers_address_has_a_host(url: str) -> None:
 
 
 def test_a_refused_node_has_made_no_name_for_itself() -> None:
-    """It has said hello to nobody: its one line is all that it says."""
+    """It has contacted no peer; its only output is one line."""
     done = subprocess.run(
         [sys.executable, "-m", "shoal", "node", "--model", "/no/such", "--data-dir", "d"],
         capture_output=True,

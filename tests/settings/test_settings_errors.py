@@ -15,7 +15,7 @@ from tests.settings import settings_cases as case
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
 NOBODY = 65534
-"""The user id of nobody, on Linux."""
+"""The id of Linux's user `nobody`."""
 
 
 def error_of_file(text: str | bytes) -> str:
@@ -145,12 +145,12 @@ def test_a_file_that_is_a_folder() -> None:
 
 def test_a_file_without_permission() -> None:
     Path("shoal.toml").touch(mode=0)
-    with _as_nobody():
+    with _as_unprivileged():
         assert case.error_of() == "cannot read shoal.toml: Permission denied"
 
 
 @contextlib.contextmanager
-def _as_nobody() -> Iterator[None]:
+def _as_unprivileged() -> Iterator[None]:
     """Run the block as an unprivileged user, because root reads everything."""
     if os.geteuid():
         yield

@@ -42,7 +42,7 @@ def _answer_all(answers: Mapping[str, Any], connection: socket.socket) -> None:
 
 def _reply(body: m.Body, answers: Mapping[str, Any]) -> m.Body:
     if isinstance(body, m.Hello):
-        return m.HelloReply(ipc_version=body.ipc_version, peer_id=PeerId("somebody"), manifest=b"")
+        return m.HelloReply(ipc_version=body.ipc_version, peer_id=PeerId("unknown"), manifest=b"")
     if not isinstance(body, m.Inspect) or body.view not in answers:
         return m.Failure(reason="no such view here")
     return m.InspectReply(json=json.dumps(answers[body.view]))

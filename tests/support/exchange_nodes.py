@@ -172,7 +172,7 @@ class ExchangeNode:
         await self.pool.keep_all([signed])
         await self.pool.write_all()
 
-    def heard(self) -> set[int]:
+    def received_numbers(self) -> set[int]:
         """Return the tasks of external groups that have entered the buffer."""
         first = make.coordinates_at(0).seed
         return {entry.group.group.task.seed - first for entry in self.buffer.external_groups()}

@@ -22,7 +22,7 @@ MESHSUB = TProtocol("/meshsub/1.1.0")
 
 
 class Relay:
-    """Forwards TCP to one port until told to drop everything, like a pulled cable."""
+    """Forwards TCP to one port, or drops everything on request, like a pulled cable."""
 
     def __init__(self, target_port: int) -> None:
         self.port = 0

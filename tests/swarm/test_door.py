@@ -54,7 +54,7 @@ class Guest:
         return self.company_at - self.joined_at
 
 
-class Door:
+class JoinScenario:
     """A bootstrap peer with few slots, and its newcomers."""
 
     def __init__(self, folder: Path, seed: int, heartbeat_s: float) -> None:
@@ -129,22 +129,22 @@ def waits_of(
     count: int, over_s: float, folder: Path, *, slots: int, seed: int, heartbeat_s: float = 1.0
 ) -> list[float]:
     """Let `count` newcomers join at random times; return their sorted waits for a connection."""
-    door = Door(folder, seed, heartbeat_s)
+    scenario = JoinScenario(folder, seed, heartbeat_s)
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            await nursery.start(door.network.run)
-            nursery.start_soon(door.run, slots)
-            await until(lambda: door.bootstrap.peer)
+            await nursery.start(scenario.network.run)
+            nursery.start_soon(scenario.run, slots)
+            await until(lambda: scenario.bootstrap.peer)
             for number in range(count):
-                nursery.start_soon(door.come, number + 1, door.rng.uniform(0, over_s))
+                nursery.start_soon(scenario.come, number + 1, scenario.rng.uniform(0, over_s))
             with trio.move_on_after(over_s + JOINED_S):
-                await door.watch(count)
+                await scenario.watch(count)
             nursery.cancel_scope.cancel()
 
     with deterministic(seed), memoised(), _unflushed():
         trio.run(main, clock=jumping_clock())
-    return sorted(guest.wait_s for guest in door.newcomers)
+    return sorted(guest.wait_s for guest in scenario.newcomers)
 
 
 @pytest.mark.parametrize(("slots", "seed"), [(3, 1), (4, 2)])

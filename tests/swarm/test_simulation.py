@@ -70,7 +70,7 @@ async def attacked(world: World) -> None:
     kept = [(node, await node.live.store.evidence()) for node in world.up("honest")]
     pairs = [(node, pair) for node, found in kept for pair in found]
     publishers = {pair.publisher for _, pair in pairs}
-    assert twice.peer_id in publishers, world.say("nobody kept evidence of the equivocation")
+    assert twice.peer_id in publishers, world.say("no node kept evidence of the equivocation")
     for node, pair in pairs:
         assert pair.first_id is not None
         assert not residents_of(node, pair.first_id), world.say("a withdrawn batch is still there")
@@ -112,7 +112,9 @@ async def slandered(world: World) -> None:
         )
     for node in world.up("honest"):
         assert await node.live.store.evidence() == [], world.say("an honest node was accused")
-        assert not node.live.exchange.duplicate_identity.found, world.say("a false twin")
+        assert not node.live.exchange.duplicate_identity.found, world.say(
+            "a false duplicate identity"
+        )
         # `World.banned` checks all along that no honest node bans one.
         for other in world.of_kind("honest"):
             score = node.live.peer.guard.reputation.score(other.peer_id, trio.current_time())

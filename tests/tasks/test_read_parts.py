@@ -71,7 +71,7 @@ class Worker:
             for replied, move in zip(messages, self._moves, strict=True)
         ]
         return Play(
-            observations=tuple(f"you said {replied}" for replied in messages),
+            observations=tuple(f"you wrote {replied}" for replied in messages),
             done=all(right),
             reward=float(all(right)),
         )
@@ -80,7 +80,7 @@ class Worker:
 def read(worker: Worker, *messages: str) -> ReadGame:
     request = PlayRequest(task=make.coordinates_at(1), messages=messages)
     (found,) = read_games(worker.play, [request])
-    assert found.observations == tuple(f"you said {replied}" for replied in found.messages)
+    assert found.observations == tuple(f"you wrote {replied}" for replied in found.messages)
     return found
 
 

@@ -99,7 +99,7 @@ def test_exact_answers_and_rows_kept_for_evaluation(tmp_path: Path) -> None:
         assert {item.question for item in training} == set(requested[:15])
         assert {item.question for item in held_out} == set(requested[15:])
         by_index = worker.questions([coordinates(spec, TRAIN_SEED_MIN, n) for n in range(15)])
-        assert set(by_index) == set(requested[:15]), "the index goes on in the rows, too"
+        assert set(by_index) == set(requested[:15]), "the index continues in the rows, too"
         task = coordinates(spec, TRAIN_SEED_MIN)
         answer = training[0].answer
         cause = [f"<answer> {answer}\n</answer>", f"<answer>{answer}.</answer>", str(answer)]

@@ -41,7 +41,7 @@ class Terminal:
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            preexec_fn=lambda: take_terminal(0),  # noqa: PLW1509 - no thread runs beside it
+            preexec_fn=lambda: take_terminal(0),  # noqa: PLW1509 - no other thread runs
         )
         os.close(slave)
         self._shown = ""

@@ -1,4 +1,4 @@
-"""Other bytes for an honest envelope, as whoever has no key can make them: its fields put down in
+"""Other bytes for an honest envelope, made without the key: its fields written in
 every way that protobuf's grammar lets a reader take for the same message, and a few others.
 
 A spelling is a list of fields with their encodings; `spelled` gives its bytes.

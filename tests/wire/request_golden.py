@@ -151,7 +151,7 @@ def vectors() -> Json:
     request, reply = judge_pb2.JudgeRequest, judge_pb2.JudgeReply
     return {
         "requests": [
-            _row(PEERS_PROTOCOL, "nobody in particular", swarm_pb2.PeerQuery, encode_peer_query()),
+            _row(PEERS_PROTOCOL, "without fields", swarm_pb2.PeerQuery, encode_peer_query()),
             _row(PEERS_PROTOCOL, "of shards", swarm_pb2.PeerQuery, encode_peer_query(SHARDS)),
             _row(REACH_PROTOCOL, "no dial", reach_pb2.ReachRequest, encode_reach_request(())),
             _row(REACH_PROTOCOL, "dial", reach_pb2.ReachRequest, encode_reach_request(PORTS)),

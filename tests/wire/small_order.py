@@ -22,7 +22,7 @@ def added(one: Point, other: Point) -> Point:
 
 
 def times(number: int, point: Point) -> Point:
-    """Return `point` so many times."""
+    """Return `point` added to itself that many times."""
     total = ZERO
     for digit in f"{number:b}":
         total = added(total, total)

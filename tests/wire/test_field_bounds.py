@@ -104,7 +104,7 @@ def is_read(
     most: int | None = None,
     text: int | None = None,
 ) -> bool:
-    """Return whether a message is accepted with so many items, or such a text, in it."""
+    """Return whether a message is accepted with that many items, or that text, in it."""
     try:
         outcome = read(root.SerializeToString(deterministic=True))
     except REFUSALS:

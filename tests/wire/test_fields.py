@@ -1,4 +1,4 @@
-"""Values cross to protobuf by their fields: what cannot is told when a codec is made."""
+"""Values become protobuf by their fields; one that cannot is refused when a codec is built."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_an_enumeration_travels_by_its_code() -> None:
 
 
 class Colour(StrEnum):
-    """An enumeration of which no protocol says how it travels."""
+    """An enumeration without a wire format."""
 
     RED = "red"
 

@@ -1,4 +1,4 @@
-"""An invitation: what comes back is what was said, and any other text is told in one line."""
+"""An invitation round-trips, and any other text is refused in one line."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_any_text_is_an_invitation_or_one_line_that_repeats_none_of_it(text: str
 
 
 def signed(payload: bytes) -> str:
-    """A line that somebody made who knows how."""
+    """A valid line made by an attacker."""
     return f"shoal1{b58encode(payload + sha256(b'shoal-invite' + bytes([10]) + payload)[:5])}"
 
 

@@ -97,7 +97,7 @@ def test_another_signers_record_is_refused() -> None:
         {"mode": 0},
         {"mode": 9},
         {"finish_reason": 3},
-        {"peer_id": "nobody"},
+        {"peer_id": "unknown"},
         {"family": "a\x1b[2J"},
         {"model_name": ""},
         {"swarm_digest": b"short"},

@@ -1,4 +1,4 @@
-"""An envelope has one encoding: nobody without the key can make other bytes of it that open."""
+"""An envelope has one encoding: without the key, no other bytes of it can be made that open."""
 
 from __future__ import annotations
 

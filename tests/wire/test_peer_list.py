@@ -102,7 +102,7 @@ def _announced(peer: PeerAddresses) -> PeerAddresses:
 )
 @settings(max_examples=50)
 def test_the_bytes_are_those_of_one_message(peers: list[PeerAddresses]) -> None:
-    """Entries are kept and joined: nobody may see it, and the second time is as the first."""
+    """Encoded entries are cached and joined: the second encoding equals the first."""
     encoded = encode_peer_list(peers)
     assert pb.PeerList.FromString(encoded).SerializeToString(deterministic=True) == encoded
     assert encode_peer_list(peers) == encoded

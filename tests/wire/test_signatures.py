@@ -79,7 +79,7 @@ def test_odd_keys_and_points_hold_as_with_openssl() -> None:
         held += truth
         differ += truth != by_sodium
     assert held
-    assert differ, "libsodium refuses none of these: nobody need be asked about its refusals"
+    assert differ, "libsodium refuses none of these, so its refusals need no check"
 
 
 @given(

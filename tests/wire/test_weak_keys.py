@@ -1,4 +1,4 @@
-"""Keys in whose name anybody can sign are nobody's: not an envelope's, a message's or a peer's."""
+"""Keys under which anyone can forge a signature are refused: in envelopes, messages, peers."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 The files are for other implementations: bytes are hex, 64-bit integers are decimal strings (a
 JavaScript number cannot hold them), everything else is plain JSON.  Ed25519 and our protobuf
 messages give the same bytes every time; zstd does not across releases, so the compressed payloads
-stand in the file and are read, not made anew.
+are stored in the file and read, not recomputed.
 """
 
 from __future__ import annotations

@@ -39,14 +39,14 @@ _OPTIONAL: dict[Any, st.SearchStrategy[Any]] = {
 }
 _BOUNDED: dict[Any, tuple[Any, st.SearchStrategy[Any]]] = {
     float: (2.0, st.floats(0, 1, width=32)),
-    str: ("nobody", st.just(_PEER)),
+    str: ("unknown", st.just(_PEER)),
 }
 """A value that a bound may rule out, and what is drawn then: else most of a record is filtered."""
 
 
 @cache
 def values_of(kind: Any) -> st.SearchStrategy[Any]:
-    """Return the values of a type that travel, within the bounds that stand beside its fields."""
+    """Return the values of a type that travel, within the bounds written next to its fields."""
     if kind in _OPTIONAL:
         return st.none() | _OPTIONAL[kind]
     if kind is SealedRecord:

@@ -135,7 +135,7 @@ def test_a_newcomer_with_a_network_of_its_own_gets_in_and_is_drawn() -> None:
     for _ in range(40):
         drawn += scenario.draw(4)
         scenario.honest(4)
-    assert drawn["newcomer"] == 10, "all of it, beside a hundred times as many names"
+    assert drawn["newcomer"] == 10, "all of it, against a hundred times as many names"
 
 
 def test_unused_capacity_is_lent_and_returned() -> None:

@@ -1,4 +1,4 @@
-"""Random sequences of calls against the replay buffer, beside a model that scans everything."""
+"""Random sequences of calls against the replay buffer and a model that scans everything."""
 
 from __future__ import annotations
 

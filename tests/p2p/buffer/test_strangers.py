@@ -1,4 +1,4 @@
-"""In a swarm too large to know everybody, liars get hardly any draws."""
+"""In a swarm too large to know every peer, liars are hardly ever sampled."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_newcomer_to_a_large_swarm_is_found() -> None:
 
 
 def drawn_of(known: int, strangers: int, count: int) -> Counter[bool]:
-    """Draw from publishers that have taught and others; return how often from which."""
+    """Sample from publishers with and without signal; return how often each was sampled."""
     buffer = ReplayBuffer(limits(max_groups=10_000), random.Random(3))
     names = [f"known{n}" for n in range(known)] + [f"stranger{n}" for n in range(strangers)]
     for number in range(20 * count):

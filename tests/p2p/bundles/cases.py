@@ -27,7 +27,7 @@ def reward(completions, answer, **_):
 def author_spec(
     folder: Path, *, num_rows: int = 9, chars: int = 1, code: str = REWARD, **fields: Any
 ) -> FamilySpec:
-    """Return the family of a task file with so many rows, each question filled up with spaces."""
+    """Return the family of a task file with `rows` rows, each question padded with spaces."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "reward.py").write_text(code)
     rows = [{"question": f"{n} + 1?{'.' * chars}", "answer": str(n + 1)} for n in range(num_rows)]

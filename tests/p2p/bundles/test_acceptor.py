@@ -1,4 +1,4 @@
-"""Tasks that a node lacks: fetched, shown and accepted, or left out with the reason."""
+"""Tasks that a node lacks: fetched, shown and accepted, or refused with the reason."""
 
 from __future__ import annotations
 

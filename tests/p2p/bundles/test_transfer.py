@@ -61,23 +61,23 @@ async def test_files_arrive_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1, TASK_PIECE_BYTES, 2 * TASK_PIECE_BYTES + 7])
-@pytest.mark.parametrize("is_spoilt", [False, True])
+@pytest.mark.parametrize("is_damaged", [False, True])
 async def test_a_fetch_continues_where_it_stopped(
-    tmp_path: Path, kept: int, is_spoilt: bool
+    tmp_path: Path, kept: int, is_damaged: bool
 ) -> None:
     fixture = TransferFixture(spec=author_spec(tmp_path / "a", **BIG))
     folder = tmp_path / "j"
     folder.mkdir()
     (source,) = files_here(fixture.spec)
     begun = bytearray(source.read_bytes()[:kept])
-    if is_spoilt and begun:
+    if is_damaged and begun:
         begun[-1] ^= 1
     (folder / "rows.jsonl.part").write_bytes(begun)
     await fixture.fetch(folder)
     assert same_files(fixture, folder)
-    asked = [decode_task_query(one.payload) for one in fixture.here.requests]
-    pieces = [one.piece for one in asked if isinstance(one, PieceQuery)]
-    first = (kept - (is_spoilt and kept > 0)) // TASK_PIECE_BYTES
+    queries = [decode_task_query(one.payload) for one in fixture.here.requests]
+    pieces = [one.piece for one in queries if isinstance(one, PieceQuery)]
+    first = (kept - (is_damaged and kept > 0)) // TASK_PIECE_BYTES
     assert pieces == list(range(first, pieces[-1] + 1))
 
 

@@ -1,4 +1,4 @@
-"""A rate of which as much is left over as the greediest network takes."""
+"""The rate limit keeps as much free as the greediest network uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is next: whoever has had least, on each level of a path; of equals the longest waiting."""
+"""The next is the least served on each level of a share key, and among equals the oldest."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ honest = st.integers(1, 6)
 """Networks with one name each, which want as much as they can get."""
 
 
-def attackers(said: tuple[str, int]) -> ShareKey:
-    side, name = said
+def attackers(identities: tuple[str, int]) -> ShareKey:
+    side, name = identities
     return ("attacker", side, str(name))
 
 
@@ -31,18 +31,18 @@ def honest_key(number: int) -> ShareKey:
 
 @settings(max_examples=40)
 @given(
-    said=names,
+    identities=names,
     num_honest=honest,
     room=st.integers(1, 60),
     margin=st.integers(0, 1),
     rng=st.randoms(),
 )
 def test_places(
-    said: list[tuple[str, int]], num_honest: int, room: int, margin: int, rng: random.Random
+    identities: list[tuple[str, int]], num_honest: int, room: int, margin: int, rng: random.Random
 ) -> None:
     """In a full room each network that wants more has its share, rounded down; less a margin."""
     tree = HierarchicalQuota[None]()
-    comers = [attackers(one) for one in said] * 3
+    comers = [attackers(one) for one in identities] * 3
     comers += [honest_key(n) for n in range(num_honest)] * room
     rng.shuffle(comers)
     for at, share_key in enumerate(comers):
@@ -59,11 +59,11 @@ def test_places(
 
 
 @settings(max_examples=40)
-@given(said=names, num_honest=honest, seed=st.integers(0, 1 << 16))
-def test_draws(said: list[tuple[str, int]], num_honest: int, seed: int) -> None:
+@given(identities=names, num_honest=honest, seed=st.integers(0, 1 << 16))
+def test_draws(identities: list[tuple[str, int]], num_honest: int, seed: int) -> None:
     """A draw comes to the attacker's network as often as to any other."""
     tree, rng = HierarchicalQuota[None](), random.Random(seed)
-    for share_key in (*map(attackers, said), *map(honest_key, range(num_honest))):
+    for share_key in (*map(attackers, identities), *map(honest_key, range(num_honest))):
         tree.add(QuotaEntry(share_key, None))
     drawn = Counter[str]()
     for _ in range(400):
@@ -75,11 +75,11 @@ def test_draws(said: list[tuple[str, int]], num_honest: int, seed: int) -> None:
 
 
 @settings(max_examples=40)
-@given(said=names, num_honest=honest, turns=st.integers(1, 300))
-def test_turns(said: list[tuple[str, int]], num_honest: int, turns: int) -> None:
+@given(identities=names, num_honest=honest, turns=st.integers(1, 300))
+def test_turns(identities: list[tuple[str, int]], num_honest: int, turns: int) -> None:
     """While all want more, no network has had over one turn more than another."""
     queue, had = FairQueue[int](), Counter[str]()
-    waiting = [attackers(one) for one in said]
+    waiting = [attackers(one) for one in identities]
     for share_key in (*waiting, *map(honest_key, range(num_honest))):
         queue.add(share_key, 0)
     for _ in range(turns):
@@ -94,14 +94,14 @@ def test_turns(said: list[tuple[str, int]], num_honest: int, turns: int) -> None
 
 
 @settings(max_examples=40)
-@given(said=names, num_honest=honest, num_slots=st.integers(1, 20), rng=st.randoms())
+@given(identities=names, num_honest=honest, num_slots=st.integers(1, 20), rng=st.randoms())
 def test_seats(
-    said: list[tuple[str, int]], num_honest: int, num_slots: int, rng: random.Random
+    identities: list[tuple[str, int]], num_honest: int, num_slots: int, rng: random.Random
 ) -> None:
     """Whatever order seats are given back in, a free one goes to a network that holds fewest."""
     queue, held = FairQueue[int](), list[ShareKey]()
     networks = ["attacker", *(honest_key(n)[0] for n in range(num_honest))]
-    for share_key in (*map(attackers, said), *map(honest_key, range(num_honest))):
+    for share_key in (*map(attackers, identities), *map(honest_key, range(num_honest))):
         for number in range(num_slots):
             queue.add(share_key, number)
     for _ in range(20 * num_slots):
@@ -118,15 +118,17 @@ def test_seats(
 
 
 @settings(max_examples=40)
-@given(said=names, takes=st.lists(st.tuples(st.integers(0, 199), st.floats(0, 5)), max_size=300))
-def test_rates(said: list[tuple[str, int]], takes: list[tuple[int, float]]) -> None:
+@given(
+    identities=names, takes=st.lists(st.tuples(st.integers(0, 199), st.floats(0, 5)), max_size=300)
+)
+def test_rates(identities: list[tuple[str, int]], takes: list[tuple[int, float]]) -> None:
     """A network's names together take no more than its burst and what has flowed in since."""
     of_network, of_name = Rate(burst=20, per_second=2), Rate(burst=10, per_second=1)
     buckets = HierarchicalBuckets(of_network, of_name, max_keys=4)
     now = taken = 0.0
     for which, elapsed in takes:
         now += elapsed
-        bucket = buckets.get(("attacker", f"{said[which % len(said)]}"), now)
+        bucket = buckets.get(("attacker", f"{identities[which % len(identities)]}"), now)
         if bucket.wait_s(1.0, now) == 0.0:
             bucket.debit(1.0, now)
             taken += 1.0

@@ -1,5 +1,5 @@
 """Whatever a stranger lists, announces, gives and changes of honest peers' batches: every honest
-one arrives, once and as it was signed, and nobody is blamed but the stranger."""
+one arrives, once and as it was signed, and only the unknown peer is blamed."""
 
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ class Bench(IntakeBench):
             case "gossip":
                 self._report(me, me, await self.intake.validate(offer.given, me, me))
             case "pull":
-                told = {name: getattr(offer.ref, name) for name in _OWN_WORDS}
-                message = STRANGER.announcement(**told)
+                listed = {name: getattr(offer.ref, name) for name in _OWN_WORDS}
+                message = STRANGER.announcement(**listed)
                 self._report(me, me, await self.intake.validate(message, me, me))
             case _:
                 await self._list(me, [offer.ref], Source(offer.how))
@@ -155,7 +155,7 @@ class Bench(IntakeBench):
             await trio.sleep(300)
 
 
-def live(told: list[Offer], seed: int) -> Bench:
+def live(listed: list[Offer], seed: int) -> Bench:
     """Meet what the stranger tells, honest messages between, and end with a fair chance."""
     rng = random.Random(seed)
 
@@ -164,7 +164,7 @@ def live(told: list[Offer], seed: int) -> Bench:
         async with trio.open_nursery() as nursery:
             await nursery.start(bench.intake.run)
             await nursery.start(bench.fetch.run)
-            for offer in told:
+            for offer in listed:
                 nursery.start_soon(bench.hear, offer)
                 await trio.sleep(rng.choice([0.0, 0.005, 30.0]))
                 if rng.random() < 0.3:
@@ -177,8 +177,8 @@ def live(told: list[Offer], seed: int) -> Bench:
     return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-def check(told: list[Offer], seed: int) -> None:
-    bench = live(told, seed)
+def check(listed: list[Offer], seed: int) -> None:
+    bench = live(listed, seed)
     assert bench.blamed <= {STRANGER.peer_id}
     assert bench.accused == []
     assert sorted(s.envelope for s in bench.kept) == sorted(s.envelope for s in HONEST)
@@ -187,14 +187,14 @@ def check(told: list[Offer], seed: int) -> None:
 @given(st.lists(offers(), max_size=6), st.integers(0, 2**16))
 @settings(max_examples=25)
 def test_only_the_unknown_peer_is_blamed_and_all_honest_batches_arrive(
-    told: list[Offer], seed: int
+    listed: list[Offer], seed: int
 ) -> None:
-    check(told, seed)
+    check(listed, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @given(st.lists(offers(), max_size=20), st.integers(0, 2**16))
 @settings(max_examples=1500)
-def test_the_same_of_thousands_of_strangers(told: list[Offer], seed: int) -> None:
-    check(told, seed)
+def test_the_same_of_thousands_of_strangers(listed: list[Offer], seed: int) -> None:
+    check(listed, seed)

@@ -40,14 +40,14 @@ async def test_a_late_joiner_gets_what_was_shared_before_its_time(tmp_path: Path
             await old.share(number)
         await old.share(*(big := big_groups(100, 200_000)))
         shared = {*range(10), *range(100, 100 + len(big))}
-        await until(lambda: other.heard() == shared)
+        await until(lambda: other.received_numbers() == shared)
         own = await other.share(50)
-        await until(lambda: old.heard() == {50})
+        await until(lambda: old.received_numbers() == {50})
         # Gossip offers its latest messages again: they are not to be had that way here.
         joiner.deaf = True
-        # It asks for what is there, not for what it has said itself.
+        # It requests batches of other publishers and none of its own.
         await joiner.host.dial(other.address)
-        await until(lambda: joiner.heard() == {*shared, 50})
+        await until(lambda: joiner.received_numbers() == {*shared, 50})
         counts = joiner.counts()
         assert counts["batches"]["backfill"] == 12
         assert counts["batches"]["gossip"] == 0
@@ -66,14 +66,14 @@ async def test_a_neighbour_fills_a_gap_when_the_publisher_has_left(tmp_path: Pat
         await middle.meet(publisher)
         await end.meet(middle)
         await publisher.share(1)
-        await until(lambda: end.heard() == {1})
+        await until(lambda: end.received_numbers() == {1})
         end.deaf = True
         for number in (2, 3, 4):
             await publisher.share(number)
-        await until(lambda: middle.heard() == {1, 2, 3, 4} and len(end.verdicts) == 4)
+        await until(lambda: middle.received_numbers() == {1, 2, 3, 4} and len(end.verdicts) == 4)
         end.deaf = False
         await publisher.share(5)
-        await until(lambda: end.heard() == {1, 2, 3, 4, 5})
+        await until(lambda: end.received_numbers() == {1, 2, 3, 4, 5})
         assert not end.host.is_connected(publisher.peer_id)
         counts = end.counts()
         assert counts["batches"] == {"gossip": 2, "backfill": 0, "gap": 3, "pull": 0}
@@ -86,7 +86,7 @@ async def test_a_gap_that_no_peer_can_fill_is_abandoned(tmp_path: Path) -> None:
         await receiver.meet(publisher)
         await publisher.share(1)
         lost = await publisher.share(2)
-        await until(lambda: receiver.heard() == {1, 2})
+        await until(lambda: receiver.received_numbers() == {1, 2})
         receiver.deaf = True
         lost = await publisher.share(3)
         await until(lambda: len(receiver.verdicts) == 3)
@@ -94,7 +94,7 @@ async def test_a_gap_that_no_peer_can_fill_is_abandoned(tmp_path: Path) -> None:
         publisher.exchange.shelf.on_event(BatchWithdrawn(batch_id=lost.batch_id))
         await publisher.share(4)
         await until(lambda: receiver.counts()["gaps_abandoned"] == 1)
-        assert receiver.heard() == {1, 2, 4}
+        assert receiver.received_numbers() == {1, 2, 4}
         assert gaps_of(receiver.counts()) == {"open": 0, "seen": 1, "filled": 0, "abandoned": 1}
         assert receiver.blamed(publisher.peer_id) == []
 
@@ -108,7 +108,7 @@ async def test_a_big_batch_comes_by_pull_one_copy_each(tmp_path: Path) -> None:
         own = await nodes[0].share(*groups)
         assert len(own.envelope) > size * 0.9
         everything = set(range(len(groups)))
-        await until(lambda: all(node.heard() == everything for node in nodes[1:]))
+        await until(lambda: all(node.received_numbers() == everything for node in nodes[1:]))
         for node in nodes[1:]:
             counts = node.counts()
             assert counts["batches"] == {"gossip": 0, "backfill": 0, "gap": 0, "pull": 1}
@@ -125,7 +125,7 @@ async def test_big_batches_go_on_to_those_who_do_not_know_the_publisher(tmp_path
         groups = big_groups(10, 400_000)
         big = await publisher.share(*groups)
         await publisher.share(2)
-        await until(lambda: len(end.heard()) == 2 + len(groups))
+        await until(lambda: len(end.received_numbers()) == 2 + len(groups))
         assert not end.host.is_connected(publisher.peer_id)
         assert end.counts()["batches"]["pull"] == 1
         assert middle.counts()["bytes_out"] == len(big.envelope)
@@ -142,7 +142,7 @@ async def test_what_is_only_on_disk_is_served_after_a_restart(tmp_path: Path) ->
     ):
         joiner.deaf = True
         await joiner.host.dial(publisher.address)
-        await until(lambda: joiner.heard() == {1})
+        await until(lambda: joiner.received_numbers() == {1})
 
 
 async def test_who_was_away_gets_all_that_was_published_at_the_full_rate_meanwhile(
@@ -172,9 +172,9 @@ async def test_who_was_away_gets_all_that_was_published_at_the_full_rate_meanwhi
         async with open_node(
             tmp_path / "away", manifest, identity=away_key, settings=patient
         ) as away:
-            assert len(away.heard()) == size
+            assert len(away.received_numbers()) == size
             await away.host.dial(stays.address)
-            await until(lambda: len(away.heard()) == size * (1 + missed))
+            await until(lambda: len(away.received_numbers()) == size * (1 + missed))
             assert away.counts()["failures"] == {}
             for _ in range(int(limits.burst_groups) // size):
                 judged = await away.live.member.intake.validate(
@@ -206,7 +206,7 @@ async def test_who_was_away_gets_more_than_one_listing_holds(tmp_path: Path) -> 
         patient = replace(QUICK, answer_seconds=REPLY_S)
         async with open_node(tmp_path / "away", manifest, settings=patient) as away:
             await away.host.dial(stays.address)
-            await until(lambda: len(away.heard()) == len(missed))
+            await until(lambda: len(away.received_numbers()) == len(missed))
             assert away.counts()["failures"] == {}
 
 
@@ -214,13 +214,13 @@ async def test_an_equivocator_is_found_out_by_its_announcement(tmp_path: Path) -
     async with open_exchange(tmp_path, 2, settings=NO_BACKFILL) as (publisher, receiver):
         await receiver.meet(publisher)
         first = await publisher.share(1)
-        await until(lambda: receiver.heard() == {1})
+        await until(lambda: receiver.received_numbers() == {1})
         author = make.Author(publisher.manifest, identity=publisher.identity, now_ms=wall_ms())
         other = author.batch(big_groups(5, 100_000), sequence=first.batch.sequence)
         message = publisher.outbox._announce(author.signed(other))
         topic = publisher.manifest.topic(publisher.manifest.shard_of(publisher.peer_id))
         await publisher.gossip.publish(topic, message)
-        await until(lambda: receiver.heard() == set())
+        await until(lambda: receiver.received_numbers() == set())
         await until(lambda: "equivocation" in receiver.blamed(publisher.peer_id))
         assert receiver.exchange.shelf.get(first.batch_id) is None
 

@@ -82,7 +82,7 @@ LIES: dict[str, tuple[Callable[[Any, int], Answer | bytes], Reason]] = {
     "too long": (lambda *_: bytes(MAX_CHUNK_BYTES + 64 * 1024), Reason.MALFORMED_ANSWER),
     "another kind": (lambda *_: Envelopes(envelopes=(b"x",)), Reason.MALFORMED_ANSWER),
 }
-"""A false answer to a request for part of a batch of so many bytes, and the reason it gets."""
+"""A false answer to a request for part of a batch of that many bytes, and its reason."""
 
 
 async def test_a_lying_provider_is_blamed_and_another_one_used(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ async def test_a_flood_of_announcements_stays_within_its_bounds(tmp_path: Path) 
         # An honest big batch is not held up by them.
         groups = big_groups(0, 200_000)
         await honest.share(*groups)
-        await until(lambda: len(victim.heard()) == len(groups))
+        await until(lambda: len(victim.received_numbers()) == len(groups))
 
 
 # Listings
@@ -277,7 +277,7 @@ async def test_a_false_listing_costs_who_gave_it(tmp_path: Path, lie: str) -> No
         await until(lambda: victim.blamed(false.peer_id))
         good = {"sizes": Reason.WRONG_OBJECT, "garbage": Reason.WRONG_OBJECT}
         assert victim.blamed(false.peer_id) == [good.get(lie, Reason.MALFORMED_ANSWER)]
-        assert victim.heard() == set()
+        assert victim.received_numbers() == set()
 
 
 def other_shard(manifest: Manifest, shards: tuple[int, ...]) -> PeerId:
@@ -300,7 +300,7 @@ async def test_what_a_provider_passes_on_is_judged_like_gossip(tmp_path: Path) -
         batches = (bad, old, good)
         false.gives([one.envelope for one in batches], [ref_of(one) for one in batches])
         await false.host.dial(victim.address)
-        await until(lambda: victim.heard() == {3})
+        await until(lambda: victim.received_numbers() == {3})
         # The signer for what it signed, the provider for what it could have seen.
         # A second list, while the batch of the first is judged, may cost the provider more.
         rejects = [v for v in victim.verdicts if v[2].outcome == "reject"]

@@ -1,4 +1,4 @@
-"""Gaps that somebody invents: the cost falls on who named them, and honest gaps are mended on.
+"""Invented gaps cost the peer that named them, and honest gaps are still filled.
 
 The repair itself, its asking and fetching replaced by neighbours that take their time.
 """
@@ -34,13 +34,13 @@ def name_of(publisher: PeerId, sequence: int) -> BatchId:
 
 
 class Bench:
-    """A node's gap repair, and neighbours that hold all that honest publishers ever said."""
+    """A node's gap repair, and neighbours that hold every batch of the honest publishers."""
 
     def __init__(self) -> None:
         self.ledger = PublisherLedger()
         self.stats = FetchStats()
         self.watch = GapDetector(ledger=self.ledger, stats=self.stats, rng=random.Random(1))
-        self.asked: Counter[PeerId] = Counter()
+        self.requests: Counter[PeerId] = Counter()
         means = FetchContext(
             manifest=make.swarm(),
             host=cast("Any", self),
@@ -64,7 +64,7 @@ class Bench:
         return False
 
     async def ask(self, _peer_id: PeerId, query: SinceQuery, _kind: type[Listing]) -> Listing:
-        self.asked[query.publisher] += 1
+        self.requests[query.publisher] += 1
         await trio.sleep(ANSWER_S)
         if trio.current_time() < self.silent_until:
             raise NoAnswerError("timeout")
@@ -94,7 +94,7 @@ class Bench:
     ) -> None:
         now = trio.current_time()
         self.ledger.record(publisher, sequence, name_of(publisher, sequence), 1, now)
-        told = BatchAccepted(
+        accepted = BatchAccepted(
             publisher=publisher,
             sequence=sequence,
             previous_sequence=previous,
@@ -102,17 +102,17 @@ class Bench:
             source=source,
             delivered_by=by,
         )
-        self.watch.on_accepted(told)
+        self.watch.on_accepted(accepted)
 
     async def publish(self, publisher: PeerId, rng: random.Random) -> None:
-        """Two batches a second, of which every second one is lost on its way to us."""
+        """Publish two batches a second; every second one is lost on its way to us."""
         for sequence in range(1, 70):
             if sequence % 2:
                 self.hear(publisher, sequence, sequence - 1, by=rng.choice(NEIGHBOURS))
             await trio.sleep(0.5)
 
     async def invent(self, names: int, by: Sequence[PeerId]) -> None:
-        """Sixty batches a second, each of which names one that never was."""
+        """Publish sixty batches a second; each names one that never existed."""
         for number in range(60 * 35):
             publisher = PeerId(f"eve{number % names}")
             self.hear(publisher, 2 * number + 2, 2 * number + 1, by=by[number % len(by)])
@@ -143,11 +143,11 @@ async def test_honest_repair_keeps_its_pace_while_strangers_invent_gaps(
         (40, NEIGHBOURS),
     ):
         attacked = await run(names, [PeerId(each) for each in by])
-        told = f"{names} names by {by}: {attacked.stats}"
-        assert attacked.stats.gaps_filled >= 0.9 * calm.stats.gaps_filled, told
-        in_vain = sum(count for who, count in attacked.asked.items() if who not in HONEST)
+        state = f"{names} names by {by}: {attacked.stats}"
+        assert attacked.stats.gaps_filled >= 0.9 * calm.stats.gaps_filled, state
+        in_vain = sum(count for who, count in attacked.requests.items() if who not in HONEST)
         # Per connection two dozen tries and one in four seconds, of one or two questions.
-        assert in_vain <= 2 * (24 + 40 / 4) * len(by), told
+        assert in_vain <= 2 * (24 + 40 / 4) * len(by), state
         assert len(attacked.watch.gaps) < 512
 
 

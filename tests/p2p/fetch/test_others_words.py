@@ -61,7 +61,7 @@ async def test_copies_that_anybody_could_make_cost_their_publisher_nothing(tmp_p
         await until(lambda: len(victim.blamed(stranger.peer_id)) == len(copies))
         assert set(victim.blamed(stranger.peer_id)) == {Reason.NOT_CANONICAL}
         assert victim.blamed(honest.peer_id) == []
-        assert victim.heard() == {1}
+        assert victim.received_numbers() == {1}
         assert await victim.live.store.evidence() == []
 
 
@@ -75,11 +75,11 @@ async def test_a_changed_copy_that_comes_first_is_not_kept_and_the_true_one_is_f
         stranger.gives(copies, refs)
         await stranger.host.dial(victim.address)
         await until(lambda: len(victim.blamed(stranger.peer_id)) == len(copies))
-        assert victim.heard() == set()
+        assert victim.received_numbers() == set()
         assert len(victim.exchange.shelf) == 0
         await victim.host.dial(honest.address)
         await until(lambda: has(victim, signed))
-        assert victim.heard() == {1}
+        assert victim.received_numbers() == {1}
         assert victim.blamed(honest.peer_id) == []
 
 
@@ -120,8 +120,10 @@ async def test_an_unknown_batch_signed_by_this_nodes_key_is_a_duplicate_identity
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_three(tmp_path, EAGER) as (victim, _honest, stranger):
-        twin = make.Author(victim.manifest, identity=victim.identity, now_ms=stranger.author.now_ms)
-        theirs = twin.signed()
+        duplicate = make.Author(
+            victim.manifest, identity=victim.identity, now_ms=stranger.author.now_ms
+        )
+        theirs = duplicate.signed()
         stranger.gives([theirs.envelope], [ref_of(theirs)])
         await stranger.host.dial(victim.address)
         await until(lambda: victim.exchange.duplicate_identity.found)
@@ -132,7 +134,7 @@ async def test_an_unknown_batch_signed_by_this_nodes_key_is_a_duplicate_identity
 async def test_a_copy_of_the_whole_folder_is_a_duplicate_identity_after_any_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It goes on from the same number, so what it signs is no newer than what this node signs."""
+    """It continues from the same number, so its batches are no newer than this node's."""
     monkeypatch.setattr(duplicate_identity, "FEW", 3)
     monkeypatch.setattr(duplicate_identity, "_LOOK_BACK", 2)
     async with open_three(tmp_path, CALM) as (victim, _honest, stranger):
@@ -170,13 +172,13 @@ async def test_a_copied_folder_is_named_to_both_of_its_owners(
     ):
         await witness.meet(first)
         await first.share(1)
-        await until(lambda: witness.heard() == {1})
+        await until(lambda: witness.received_numbers() == {1})
         ignored = shutil.ignore_patterns("node.sock", "lock")
         await trio.to_thread.run_sync(
             partial(shutil.copytree, tmp_path / "first", tmp_path / "copy", ignore=ignored)
         )
         await first.share(2)
-        await until(lambda: witness.heard() == {1, 2})
+        await until(lambda: witness.received_numbers() == {1, 2})
         async with open_node(tmp_path / "copy", manifest, identity=identity, settings=CALM) as copy:
             await copy.meet(witness)
             await copy.share(3)

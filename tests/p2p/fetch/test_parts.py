@@ -95,7 +95,7 @@ def test_a_full_queue_evicts_in_favour_of_the_peer_with_fewer_jobs() -> None:
     assert offer(queue, job(5, BOB)) is None
     assert job(3).batch_id not in queue
     assert offer(queue, job(6, BOB)) is None
-    # Two and two: nobody has enough more.
+    # Two and two: no peer has enough more.
     assert offer(queue, job(7, BOB)) is Reason.BUSY
 
 
@@ -113,7 +113,7 @@ def test_who_announced_in_vain_comes_last() -> None:
 
 
 def names(count: int, start: int, lane: Lane) -> list[PullJob]:
-    """One job each under so many names."""
+    """Add one job under each of that many names."""
     return [job(start + n, PeerId(f"name {start + n}"), lane=lane) for n in range(count)]
 
 

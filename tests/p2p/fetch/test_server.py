@@ -110,7 +110,7 @@ async def test_recent_batches_are_listed_newest_first_within_the_request() -> No
     assert await desk.listed(replace(RECENT, max_age_seconds=59)) == newest
     (other,) = {1, 2} - {*desk.manifest.path(desk.author.peer_id)}
     assert await desk.listed(replace(RECENT, shards=(other,))) == []
-    # Nobody needs its own.
+    # No peer needs its own batches.
     assert await desk.listed(RECENT, desk.author.peer_id) == []
     # What is too old for the swarm would only be ignored.
     desk.now_ms += 1000 * desk.manifest.rules.max_age_seconds - 30_000
@@ -179,7 +179,7 @@ async def test_a_publishers_batches_above_a_number_are_listed_lowest_first() -> 
     desk.put(1, author=make.Author(desk.manifest), sequence=8)
     query = SinceQuery(publisher=desk.author.peer_id, after_sequence=3, max_batches=2)
     assert await desk.listed(query) == [ids[5], ids[7]]
-    assert await desk.listed(replace(query, publisher=PeerId("nobody"))) == []
+    assert await desk.listed(replace(query, publisher=PeerId("unknown"))) == []
 
 
 async def test_whole_batches_are_sent_in_the_requested_order_as_far_as_they_fit() -> None:
@@ -276,11 +276,11 @@ async def test_who_asks_on_without_waiting_is_a_flood(
 async def test_a_refusal_for_what_others_take_is_no_offence(
     network: str, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """Who comes again as told, however often, is not taken for a flood; who does not wait is."""
+    """A client that obeys the retry time is never taken for a flood; one that does not wait is."""
     desk = Desk(ServeLimits(bytes_of_all=Rate(burst=100, per_second=100)))
     shared = desk.server._shared
     for _ in range(200):
-        # Others take more than there is, all the time: it is told to come again in a moment.
+        # Others always request more than there is, so it gets a retry time.
         while shared.wait_s(ASKER, trio.current_time()) <= 0:
             shared.take(network, 10, trio.current_time())
         refusal = await desk.ask(RECENT)
@@ -296,9 +296,9 @@ async def test_a_refusal_for_what_others_take_is_no_offence(
 
 
 def share_is_kept(num_names: list[int], num_asks: int, late_s: int) -> None:
-    """Hostile networks, so many names each, ask all the time; one honest network comes later.
+    """Hostile networks of `names` peers request all the time; one honest network joins later.
 
-    Each name asks `num_asks` times in a quarter of a second, whatever it is told.
+    Each peer requests `num_asks` times in a quarter of a second and ignores replies.
     """
     clock = trio.testing.MockClock()
 
@@ -313,10 +313,10 @@ def share_is_kept(num_names: list[int], num_asks: int, late_s: int) -> None:
                 bytes_of_all=of_all,
             )
         )
-        asked = encode_query(ChunkQuery(batch_id=desk.put(1), offset=0, length=100))
+        chunk_query = encode_query(ChunkQuery(batch_id=desk.put(1), offset=0, length=100))
 
         async def bytes_for(name: str) -> int:
-            raw = await desk.server.answer(PeerId(name), asked)
+            raw = await desk.server.answer(PeerId(name), chunk_query)
             return len(raw) if isinstance(decode_answer(raw), Chunk) else 0
 
         hostile, honest = [0.0] * len(num_names), 0

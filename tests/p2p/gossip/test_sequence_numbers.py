@@ -43,7 +43,7 @@ class Machine:
         self.monotonic += int(seconds * S)
 
 
-async def said(numbers: SequenceNumbers) -> int:
+async def next_number(numbers: SequenceNumbers) -> int:
     await numbers.reserve()
     return numbers.next()
 
@@ -53,7 +53,7 @@ EVENTS = st.one_of(
     st.tuples(st.just("time"), st.floats(0, 3600)),
     st.tuples(st.just("clock"), st.floats(-1e7, 1e7)),
     st.tuples(st.just("kill"), st.just(0)),
-    # The monotonic clock starts anew.
+    # The monotonic clock restarts.
     st.tuples(st.just("reboot"), st.just(0)),
 )
 
@@ -68,7 +68,7 @@ async def test_numbers_rise_over_restarts_and_steps_of_the_clock(
         match event:
             case "publish":
                 for _ in range(int(value)):
-                    number = await said(numbers)
+                    number = await next_number(numbers)
                     assert number > last
                     last = number
             case "time":
@@ -86,26 +86,26 @@ async def test_numbers_follow_the_clock_and_time_passes_in_them_where_it_is_behi
     """`DeliveryLag` reads them as a clock: one that stood still would look ever later."""
     machine = Machine()
     numbers = machine.start()
-    assert await said(numbers) == NOW
+    assert await next_number(numbers) == NOW
     machine.wall -= 600 * S
     for process in (numbers, numbers := machine.start()):
-        first = await said(process)
+        first = await next_number(process)
         machine.pass_by(10)
-        assert await said(process) - first == 10 * S
+        assert await next_number(process) - first == 10 * S
     machine.wall += 3600 * S
-    assert await said(numbers) == machine.wall
+    assert await next_number(numbers) == machine.wall
 
 
 async def test_the_file_is_written_twice_a_minute_and_not_while_nothing_is_published() -> None:
     machine = Machine()
     numbers = machine.start()
     for _ in range(600):
-        await said(numbers)
+        await next_number(numbers)
         machine.pass_by(1)
     assert 10 <= machine.num_writes <= 21
     machine.pass_by(3600)
     writes = machine.num_writes
-    await said(numbers)
+    await next_number(numbers)
     assert machine.num_writes == writes + 1
 
 
@@ -122,6 +122,6 @@ async def test_a_corrupt_file_is_named_and_the_clock_counts(
         wall_ns=lambda: machine.wall,
         monotonic_ns=lambda: machine.monotonic,
     )
-    assert await said(numbers) == NOW
+    assert await next_number(numbers) == NOW
     assert "is corrupt" in caplog.text
     assert int(path.read_text()) > NOW

@@ -103,7 +103,7 @@ async def test_a_flood_of_messages_of_unknown_topics_is_cut_off(victim: Victim) 
 async def test_a_valid_burst_is_neither_held_back_nor_blamed(victim: Victim) -> None:
     async with attack(victim) as attacker:
         kept, held = victim.node.pool.groups_received, victim.counts()["read_paused"]
-        # So many that they would be held back if each counted as judged in vain.
+        # Enough to be limited if each counted as judged in vain.
         for number in range(1, 5):
             envelopes = [attacker.author.envelope() for _ in range(150)]
             await attacker.publish(*envelopes)
@@ -285,13 +285,13 @@ async def test_a_banned_peer_that_keeps_coming_back_stays_out(victim: Victim) ->
             await is_reset(await attacker.send_bytes(b"\x0a" + b"\xff" * 80))
         await until(lambda: victim.is_cut(attacker.peer_id))
         await until(lambda: not attacker.host.is_connected(victim.peer_id))
-        met: list[PeerId] = []
-        victim.node.member.host.add_peer_callbacks(connected=met.append)
+        connections: list[PeerId] = []
+        victim.node.member.host.add_peer_callbacks(connected=connections.append)
         for _ in range(10):
             # Not for a moment: where a muxer is agreed on, its dial ends well.
             with pytest.raises(DialError):
                 await attacker.host.dial(victim.address, timeout=5.0)
-        assert attacker.peer_id not in met
+        assert attacker.peer_id not in connections
         assert victim.is_cut(attacker.peer_id)
 
 

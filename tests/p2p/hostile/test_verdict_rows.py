@@ -1,6 +1,6 @@
 """Every row of the verdict table, done to a real node over raw libp2p by a peer of its own making.
 
-What the node says, what it costs whom, and that the node goes on.
+Checks the node's verdict, which peer pays for it, and that the node continues.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ async def test_a_bad_batch_gets_its_verdict_and_its_sender_the_price(
         judged = verdict(reason)
         assert (victim.score(attacker.peer_id) < 0) == (judged.outcome is Outcome.REJECT)
         assert victim.node.pool.groups_received == kept
-        # Its next message, a good one, is taken: one slip ends nobody.
+        # Its next message is good and is accepted: one fault disconnects no peer.
         await attacker.publish(attacker.author.envelope())
         await until(lambda: victim.node.pool.groups_received == kept + 1)
 

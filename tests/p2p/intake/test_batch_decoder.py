@@ -43,16 +43,16 @@ async def bench() -> IntakeBench:
     return IntakeBench(make.swarm(max_batch_bytes=8 << 20))
 
 
-def dear(count: int = 256, completions: int = 64) -> list[RolloutGroup]:
+def expensive(count: int = 256, completions: int = 64) -> list[RolloutGroup]:
     """Groups of one task that zstd makes next to nothing of."""
     task = make.task(1)
     return [make.group(of=task, texts=[f"{n}"] * completions) for n in range(count)]
 
 
 async def test_what_unpacks_to_much_is_not_opened_on_the_loop(bench: IntakeBench) -> None:
-    dearest = dear()
-    assert len(make.Author().envelope(make.Author().batch(dearest))) < 8 * 1024
-    assert (await bench.bring(*dearest)).reason is Reason.VALID
+    most_expensive = expensive()
+    assert len(make.Author().envelope(make.Author().batch(most_expensive))) < 8 * 1024
+    assert (await bench.bring(*most_expensive)).reason is Reason.VALID
     assert bench.in_threads == 1
     assert (await bench.bring(make.group(1), make.group(2))).reason is Reason.VALID
     assert bench.in_threads == 1
@@ -90,7 +90,7 @@ async def test_its_digests_and_weights_are_known_when_it_leaves_the_thread(
     bench: IntakeBench,
 ) -> None:
     async with bench.running():
-        assert (await bench.bring(*dear(200))).reason is Reason.VALID
+        assert (await bench.bring(*expensive(200))).reason is Reason.VALID
         await trio.testing.wait_all_tasks_blocked()
     (kept,) = bench.kept
     assert all(group.known_id and group.known_weight for group in kept.batch.groups)
@@ -98,17 +98,17 @@ async def test_its_digests_and_weights_are_known_when_it_leaves_the_thread(
 
 async def test_a_verdict_says_what_it_cost_whatever_it_is(bench: IntakeBench) -> None:
     small = await bench.bring(make.group(1))
-    large = await bench.bring(*dear())
+    large = await bench.bring(*expensive())
     assert 0 < 100 * small.work_s < large.work_s
     late = make.Author(bench.manifest, now_ms=make.NOW_MS - 10**8)
-    refused = await bench.bring(*dear(), author=late)
+    refused = await bench.bring(*expensive(), author=late)
     assert refused.reason is Reason.TOO_OLD
     assert refused.work_s == pytest.approx(large.work_s, rel=0.01)
 
 
 async def test_more_completions_than_a_batch_may_have_are_not_looked_at(bench: IntakeBench) -> None:
-    assert (await bench.bring(*dear())).reason is Reason.VALID
-    over = [*dear(), make.group(2)]
+    assert (await bench.bring(*expensive())).reason is Reason.VALID
+    over = [*expensive(), make.group(2)]
     assert sum(len(group.completions) for group in over) > MAX_COMPLETIONS_PER_BATCH
     judged = await bench.bring(*over)
     assert judged.reason is Reason.BAD_COUNT

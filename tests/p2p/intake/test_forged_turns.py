@@ -50,7 +50,7 @@ message = st.sampled_from([*"123456", *"123456", "", *ODD]) | st.text(
 )
 texts = st.one_of(
     st.lists(message, min_size=1, max_size=MAX_TURNS + 3).map(join_messages),
-    st.permutations("123456").map(join_messages),  # goes on after the end
+    st.permutations("123456").map(join_messages),  # continues after the end
     st.integers(1, 300).map(lambda count: SEPARATOR * count),  # turns of nothing
     st.integers(1, 60).map(lambda count: join_messages(["1" * 500] * count)),  # giant
 ).filter(bool)

@@ -129,7 +129,7 @@ async def test_two_batches_under_one_number_are_rejected_and_kept_as_evidence(
     third = bench.peer.sign(3, sequence=9)
     assert await bench.judge(first.envelope) is Reason.VALID
     assert await bench.judge(second.envelope) is Reason.EQUIVOCATION
-    # From now on the number is burnt, for the first copy too; the pair is told once.
+    # From now on the number is invalid, for the first copy too; the pair is reported once.
     assert await bench.judge(first.envelope) is Reason.EQUIVOCATION
     assert await bench.judge(third.envelope) is Reason.EQUIVOCATION
     assert bench.accused == [(make.equivocation(first, second), second.envelope)]
@@ -167,7 +167,7 @@ async def test_an_invalid_batch_does_not_shadow_the_true_one(bench: IntakeFixtur
 
 
 async def test_a_quota_that_others_have_used_up_is_not_the_publishers_offence() -> None:
-    """A replay of what it said to others, all at once: then it comes itself, within its pace."""
+    """Old batches are replayed all at once; then the publisher itself sends, within its rate."""
     limits = LedgerLimits(groups_per_second=1.0, burst_groups=4.0)
     bench = IntakeFixture(ledger=PublisherLedger(limits), queue_batches=64)
     stranger = make.Author(bench.manifest)
@@ -205,11 +205,11 @@ async def test_a_message_waits_unopened_while_many_batches_wait_for_the_buffer(
     bench = IntakeFixture(queue_batches=256)
     *first, last = [bench.peer.sign(number).envelope for number in range(WAITING_BATCHES + 1)]
     assert {await bench.judge(raw) for raw in first} == {Reason.VALID}
-    asked = bench.fake.num_asked
+    before = bench.fake.num_requested
     with trio.move_on_after(3600) as wait:
         await bench.judge(last)
     assert wait.cancelled_caught
-    assert bench.fake.num_asked == asked
+    assert bench.fake.num_requested == before
     async with trio.open_nursery() as nursery:
         nursery.start_soon(bench.judge_in_turn, last)
         await trio.sleep(0.5)

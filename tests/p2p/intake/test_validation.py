@@ -85,8 +85,8 @@ def test_an_announcement_is_no_batch_and_a_batch_no_announcement() -> None:
     def sealed(num_bytes: int) -> bytes:
         return PEER.seal(bytes(num_bytes), ANNOUNCEMENT_PAYLOAD_TYPE)
 
-    told = open_message(sealed(8), author=PEER.peer_id, context=CONTEXT)
-    assert told.payload_type == ANNOUNCEMENT_PAYLOAD_TYPE
+    message = open_message(sealed(8), author=PEER.peer_id, context=CONTEXT)
+    assert message.payload_type == ANNOUNCEMENT_PAYLOAD_TYPE
     assert reason_of(sealed(8)) is Reason.MALFORMED_ENVELOPE
     # One too long for what it says is opened as a batch, and is none.
     assert reason_of(sealed(MAX_ANNOUNCEMENT_BYTES)) is Reason.MALFORMED_ENVELOPE

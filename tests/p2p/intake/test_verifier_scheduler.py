@@ -86,16 +86,16 @@ class Course:
         self.waits: list[float] = []
         self.put_off = 0
 
-    async def ask(self, asked: Sequence[TaskCoordinates], lane: str) -> None:
+    async def ask(self, wanted: Sequence[TaskCoordinates], lane: str) -> None:
         async with self.seats.slot((lane,)):
-            await self.turns.question_digests(asked, by(lane))
+            await self.turns.question_digests(wanted, by(lane))
 
     async def flood(self, lane: str, sizes: Sequence[int]) -> None:
         async def one() -> None:
             while True:
-                asked = tasks(self.rng.choice(sizes), self.rng.choice(self.families))
+                batch = tasks(self.rng.choice(sizes), self.rng.choice(self.families))
                 try:
-                    await self.ask(asked, lane)
+                    await self.ask(batch, lane)
                 except WorkerUnavailable:
                     await trio.sleep(0.5)
 
@@ -168,8 +168,8 @@ async def test_a_cached_result_takes_no_turn(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     class Remembering(InstantWorker):
-        def known_digests(self, asked: Sequence[TaskCoordinates]) -> list[Digest] | None:
-            return [_DIGEST for _ in asked] if all(one.index < 8 for one in asked) else None
+        def known_digests(self, wanted: Sequence[TaskCoordinates]) -> list[Digest] | None:
+            return [_DIGEST for _ in wanted] if all(one.index < 8 for one in wanted) else None
 
     worker = Remembering()
     worker.gate = trio.Event()
@@ -179,7 +179,7 @@ async def test_a_cached_result_takes_no_turn(
             nursery.start_soon(turns.question_digests, tasks(2, first=8 + number), by("one"))
         await trio.testing.wait_all_tasks_blocked()
         assert await turns.question_digests(tasks(8), by("one")) == [_DIGEST] * 8
-        assert worker.num_asked == 4  # two slices of two, which wait
+        assert worker.num_requested == 4  # two slices of two, which wait
         with pytest.raises(WorkerUnavailable):  # one that is not remembered makes all of it a call
             await turns.question_digests(tasks(9), by("one"))
         nursery.cancel_scope.cancel()
@@ -263,7 +263,7 @@ def test_whatever_others_ask_for_a_modest_lane_is_never_put_off(
 
 
 class CountedWorker(OneWorker):
-    """Counts its time by the seed of the tasks, which names whoever asks; `slowness_s` each."""
+    """Counts its time by the seed of the tasks, which names the publisher; `slowness_s` each."""
 
     def __init__(self, slowness_s: float) -> None:
         super().__init__()
@@ -290,7 +290,7 @@ def test_what_the_worker_can_do_in_time_is_never_put_off(
     batches: list[tuple[str, int]], slowness_s: float, is_own: bool
 ) -> None:
     """A batch waits for others' work, and its side of the network for what it may: no batch that
-    both leave time for is put off, whether or not the price of its tasks was known."""
+    both leave time for is postponed, whether or not the cost of its tasks was known."""
 
     def work_s(networks: str) -> float:
         return slowness_s * sum(count for network, count in batches if network in networks)
@@ -302,8 +302,8 @@ def test_what_the_worker_can_do_in_time_is_never_put_off(
         turns = VerifierScheduler(CountedWorker(slowness_s))
         async with trio.open_nursery() as nursery:
             for number, (network, count) in enumerate(batches):
-                asked = tasks(count, first=100 * number)
-                ask = functools.partial(turns.question_digests, asked, by(network), is_own=is_own)
+                batch = tasks(count, first=100 * number)
+                ask = functools.partial(turns.question_digests, batch, by(network), is_own=is_own)
                 nursery.start_soon(ask)
 
     trio.run(play, clock=trio.testing.MockClock(autojump_threshold=0))
@@ -313,21 +313,21 @@ async def test_a_publisher_behind_an_expensive_batch_is_not_charged_for_it(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     worker = CountedWorker(0.1)
-    turns, said = VerifierScheduler(worker), dict[str, type[Exception]]()
+    turns, refusals = VerifierScheduler(worker), dict[str, type[Exception]]()
 
     async def ask(lane: str, count: int) -> None:
         try:
             await turns.question_digests(tasks(count, family=lane), by(lane), is_own=True)
         except WorkerUnavailable as error:
-            said[lane] = type(error)
+            refusals[lane] = type(error)
 
     await ask("modest", 1)  # so that its price is known, and it has two turns for two tasks
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ask, "modest", 2)
         await trio.sleep(0.05)
         worker.slowness_s = 9.0
-        nursery.start_soon(ask, "dear", 1)
-    assert said == {"modest": WorkerUnavailable, "dear": CostLimitExceeded}
+        nursery.start_soon(ask, "expensive", 1)
+    assert refusals == {"modest": WorkerUnavailable, "expensive": CostLimitExceeded}
 
 
 @pytest.mark.parametrize(
@@ -440,7 +440,7 @@ async def test_a_free_seat_costs_no_turn_of_the_loop() -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(other)
-        for _ in range(32):  # who of two goes on after a turn is chance
+        for _ in range(32):  # which of two continues after a turn is chance
             async with seats.slot(("a",)):
                 assert not others_ran.is_set()
 

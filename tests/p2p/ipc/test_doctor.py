@@ -102,7 +102,7 @@ class Case(NamedTuple):
 
 
 def mapped(state: str, **changes: Any) -> dict[str, Any]:
-    """Return the state of a node that asked its router for a port, with no way in but a relay."""
+    """Return the state of a node with a port mapping whose only join address is a relay's."""
     place = "/ip4/198.51.100.7/tcp/4001"
     mapping = MappingSeen(state=state, address=place, error="no device")
     hidden = {"relays": ("R",), **outside(reached=False)}
@@ -143,7 +143,7 @@ ANNOUNCED = ReachSeen(announced=("/dns4/host.example/tcp/4001",))
         Case("port mapping", "ok", mapped("untried"), "no peer has tried it yet"),
         Case("port mapping", "warn", mapped("shut"), "cannot connect through it", "another router"),
         Case("port mapping", "ok", mapped("none"), "when asked (no device)", "turn UPnP on"),
-        # Nobody needs the port.
+        # No peer needs the port.
         Case("port mapping", "ok", mapped("none", **outside()), do=""),
         Case(
             "observed",
@@ -161,7 +161,7 @@ ANNOUNCED = ReachSeen(announced=("/dns4/host.example/tcp/4001",))
         Case("mesh", "warn", {"subscribers": {"t": 0}}),
         Case("mesh", "bad", {"subscribers": {"t": 3}}),
         Case("mesh", "warn", {"subscribers": {"t": 9}, "mesh": {"t": 3}}),
-        # Of everybody that is there.
+        # Of every connected peer.
         Case("mesh", "ok", {"subscribers": {"t": 2}, "mesh": {"t": 2}}),
         Case("trainer", "bad", {"trainer": TrainerView(state="broken")}),
         Case(
@@ -239,24 +239,25 @@ SAID: dict[str, Any] = {
 }  # fmt: skip
 
 
-def told(said: Any) -> Seen:
-    return changed(trainer=read(TrainerView, {"state": "training", "learning": said}))
+def with_learning(view: Any) -> Seen:
+    return changed(trainer=read(TrainerView, {"state": "training", "learning": view}))
 
 
 def test_the_doctor_says_what_the_trainer_says_of_its_learning() -> None:
-    bad, warn = [one for one in diagnose(told(SAID)) if one.check == "learning"]
+    bad, warn = [one for one in diagnose(with_learning(SAID)) if one.check == "learning"]
     assert (bad.state, bad.remedy) == ("bad", "a stronger model")
     assert bad.message == "own answers earn nothing, since round 30; asked “2+2?”, expected “4”"
     assert (warn.state, warn.message) == ("warn", "all are cut, since round 10")
     well = only(
-        told({**SAID, "state": "ok", "findings": [], "message": "nothing wrong"}), "learning"
+        with_learning({**SAID, "state": "ok", "findings": [], "message": "nothing wrong"}),
+        "learning",
     )
     assert (well.state, well.message, well.remedy) == ("ok", "nothing wrong", "")
 
 
-@pytest.mark.parametrize("said", [None, {}, [], "x", {"findings": 3}, {"state": "worse"}])
-def test_a_trainer_of_another_version_has_no_finding(said: object) -> None:
-    assert not [one for one in diagnose(told(said)) if one.check == "learning"]
+@pytest.mark.parametrize("view", [None, {}, [], "x", {"findings": 3}, {"state": "worse"}])
+def test_a_trainer_of_another_version_has_no_finding(view: object) -> None:
+    assert not [one for one in diagnose(with_learning(view)) if one.check == "learning"]
 
 
 def test_groups_that_are_too_old_for_the_trainer_are_learning_lost() -> None:

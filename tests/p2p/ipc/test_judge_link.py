@@ -36,7 +36,7 @@ PATIENCE_S = 40.0
 
 
 async def eventually(client: NodeClient, body: m.Body, kind: type) -> Any:
-    """Ask as the trainer does, until it is no longer told to come back."""
+    """Ask as the trainer does, until the reply is no longer "try again"."""
     with trio.fail_after(PATIENCE_S):
         while True:
             try:
@@ -72,7 +72,8 @@ async def test_a_trainer_is_judged_through_its_node(tmp_path: Path) -> None:
             given = answer(challenge, text=item.answer, uses_external_groups=False)
             score = await eventually(client, given, m.JudgeScore)
             assert score == m.JudgeScore(score=1.0, number=1, family=task.family)
-            assert score == await eventually(client, given, m.JudgeScore)  # told as often as asked
+            # Each request gets the score.
+            assert score == await eventually(client, given, m.JudgeScore)
             other = await eventually(client, m.JudgeAsk(), m.JudgeChallenge)
             with pytest.raises(NodeRefused, match="no such answer"):
                 await eventually(client, given, m.JudgeScore)
@@ -131,7 +132,7 @@ STRANGE = replace(QUESTION, family="unheard of")
 
 
 @pytest.mark.parametrize(
-    ("asked", "reply", "why"),
+    ("offered", "reply", "why"),
     [
         (STRANGE, None, "answered with a Challenge"),
         (QUESTION, lambda me: b"\xff" * 9, "does not parse"),
@@ -150,20 +151,20 @@ STRANGE = replace(QUESTION, family="unheard of")
     ],
 )
 async def test_a_judge_that_lies_is_not_believed(
-    asked: Challenge, reply: Callable[[Any], bytes], why: str
+    offered: Challenge, reply: Callable[[Any], bytes], why: str
 ) -> None:
     async with open_test_host(identity=LIAR) as liar, open_test_host() as mine:
 
         async def lie(_peer: Any, raw: bytes) -> bytes:
             is_question = isinstance(decode_request(raw), ChallengeRequest)
-            return encode_reply(asked) if is_question else reply(mine.peer_id)
+            return encode_reply(offered) if is_question else reply(mine.peer_id)
 
         liar.set_request_handler(JUDGE_PROTOCOL, lie, max_request_bytes=MAX_JUDGE_REQUEST_BYTES)
         link = JudgeLink(host=mine, manifest=SWARM, address=liar.listen_addrs()[0])
         async with trio.open_nursery() as nursery:
             await nursery.start(link.run)
             found = await _settled(link.ask)
-            if asked is QUESTION:
+            if offered is QUESTION:
                 given = answer(found)
                 found = await _settled(lambda: link.answer(given))
             assert isinstance(found, m.Failure)

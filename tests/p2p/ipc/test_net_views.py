@@ -50,17 +50,17 @@ def test_who_asks_the_doctor_all_the_time_spares_the_peers(
     doctor = two.node.views.by_name()["doctor"]
     views: Any = doctor.__self__  # type: ignore[attr-defined]
 
-    def asked_at(**options: float) -> float:
+    def time_of_view(**options: float) -> float:
         two.call(doctor, options)
         return float(views._report.at)
 
-    first = asked_at(within_s=60)
-    assert asked_at(within_s=60) == first
-    second = asked_at()
+    first = time_of_view(within_s=60)
+    assert time_of_view(within_s=60) == first
+    second = time_of_view()
     assert second > first
-    # Who was alone asks anew, whatever it knew.
+    # A node that was isolated asks again, whatever it knew.
     views._report = replace(views._report, is_isolated=True)
-    assert asked_at(within_s=60) > second
+    assert time_of_view(within_s=60) > second
 
 
 def test_the_doctor_finds_the_end_of_the_disk_and_says_so_by_its_exit_code(
@@ -97,6 +97,6 @@ def test_orders_about_a_peer_take_the_end_that_tables_print(
         assert row["protected"] is is_protected, "a bootstrap always is"
         kept = json.loads((two.data_dir / REPUTATION_FILE).read_text())
         assert kept["blocked"] == sorted([peer, stranger]) * is_blocked
-    code, _, said = debug.run(two, "block", "zzzz")
+    code, _, output = debug.run(two, "block", "zzzz")
     assert code == 1
-    assert said.count("\n") == 1 and peer[-10:] in said
+    assert output.count("\n") == 1 and peer[-10:] in output

@@ -103,13 +103,15 @@ def test_status_has_every_key_that_programs_count_on(node: RunningNode, debug: D
 
 
 def test_status_tells_a_person_that_it_is_alone(node: RunningNode, debug: Debug) -> None:
-    said = debug.text(node, "status")
-    assert node.node.member.peer_id in said
-    assert "alone" in said
-    assert "training" in said
-    assert "0.250" in said
-    assert re.search(r"in 0\.0 KB/s, out 0\.0 KB/s, measured over [\d.]+ \w+, node ", said), said
-    assert "1 batches wait for a peer" in said
+    output = debug.text(node, "status")
+    assert node.node.member.peer_id in output
+    assert "alone" in output
+    assert "training" in output
+    assert "0.250" in output
+    assert re.search(r"in 0\.0 KB/s, out 0\.0 KB/s, measured over [\d.]+ \w+, node ", output), (
+        output
+    )
+    assert "1 batches wait for a peer" in output
 
 
 def test_the_buffer_by_publisher_and_draws_against_contributions(
@@ -141,10 +143,10 @@ def test_what_was_refused_and_what_to_do(node: RunningNode, debug: Debug) -> Non
     (row,) = debug.shown(node, "refusals")["recent"]
     assert (row["reason"], row["kind"], row["count"]) == ("too_old", "ignore", 3)
     assert (row["signer"], row["forwarder"], row["family"]) == (eve, ann, "gcd_easy")
-    said = debug.text(node, "refusals")
-    assert "3 times: older than the swarm keeps (gcd_easy)" in said
-    assert f"of {eve}, delivered by {ann}" in said
-    assert "→ nothing, if it is rare" in said
+    output = debug.text(node, "refusals")
+    assert "3 times: older than the swarm keeps (gcd_easy)" in output
+    assert f"of {eve}, delivered by {ann}" in output
+    assert "→ nothing, if it is rare" in output
 
 
 def test_who_it_is(node: RunningNode, debug: Debug) -> None:
@@ -172,10 +174,10 @@ def test_rollouts_show_question_answers_sender_and_reward(node: RunningNode, deb
     ]
     assert rows[0]["reward"] is None
     assert len(debug.shown(node, "rollouts", "--limit", "2")["rollouts"]) == 2
-    said = debug.text(node, "rollouts")
-    assert "this node" in said
+    output = debug.text(node, "rollouts")
+    assert "this node" in output
     # A completion's text is data, not markup.
-    assert "[bold]8" in said
+    assert "[bold]8" in output
 
 
 def test_views_work_while_the_trainer_is_away(node: RunningNode, debug: Debug) -> None:
@@ -195,8 +197,8 @@ def test_a_view_that_a_node_does_not_have_is_exit_code_1(
     node: RunningNode, debug: Debug, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(VIEWS, "dreams", View(Status))
-    code, _, said = debug.run(node, "dreams")
-    assert (code, "no view 'dreams'" in said) == (1, True)
+    code, _, output = debug.run(node, "dreams")
+    assert (code, "no view 'dreams'" in output) == (1, True)
 
 
 def test_no_node_is_exit_code_3_and_a_hint_where_one_is(

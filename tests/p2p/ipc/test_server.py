@@ -302,19 +302,19 @@ async def test_the_socket_is_the_owners_alone_and_replaces_a_dead_nodes(tmp_path
 async def test_the_client_waits_out_a_node_that_is_away(tmp_path: Path) -> None:
     identity, manifest = make.fresh_identity(), make.swarm()
 
-    async def asked(client: Any) -> Any:
+    async def inspect(client: Any) -> Any:
         return await trio.to_thread.run_sync(client.call, m.Inspect(view="echo"), m.InspectReply)
 
     async with open_local_node(tmp_path, identity=identity, manifest=manifest) as node:
         client = node.client()
-        assert isinstance(await asked(client), m.InspectReply)
+        assert isinstance(await inspect(client), m.InspectReply)
         assert (client.peer_id, client.manifest) == (identity.peer_id, manifest.raw)
     with pytest.raises(NodeUnavailable):
-        await asked(client)
+        await inspect(client)
     assert not client.connected
     async with open_local_node(tmp_path, identity=identity, manifest=manifest):
         assert await trio.to_thread.run_sync(client.wait, 20.0)
-        assert isinstance(await asked(client), m.InspectReply)
+        assert isinstance(await inspect(client), m.InspectReply)
         assert client.connects == 2
         with pytest.raises(NodeRefused, match="no view 'nothing'"):
             await trio.to_thread.run_sync(client.call, m.Inspect(view="nothing"), m.InspectReply)

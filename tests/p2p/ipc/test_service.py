@@ -49,9 +49,9 @@ BAD_BATCHES: dict[str, tuple[m.Publish, str]] = {
 
 async def test_what_peers_would_reject_is_refused_here(node: LocalNode) -> None:
     client = node.client()
-    for case, (request, said) in BAD_BATCHES.items():
+    for case, (request, expected) in BAD_BATCHES.items():
         failure = await refused(client, request)
-        assert said in str(failure), case
+        assert expected in str(failure), case
         assert "\n" not in str(failure)
         assert not failure.retryable
     assert node.outbox.num_unsent == 0
@@ -115,7 +115,7 @@ BAD_REQUESTS: list[tuple[m.Body, str]] = [
 
 async def test_a_bad_request_is_a_refusal(node: LocalNode) -> None:
     client = node.client()
-    for body, said in BAD_REQUESTS:
-        assert said in str(await refused(client, body))
+    for body, expected in BAD_REQUESTS:
+        assert expected in str(await refused(client, body))
         assert (await ask(client, m.Report(groups=()), m.Ok)).count == 0
     client.close()

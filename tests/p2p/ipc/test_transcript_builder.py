@@ -52,7 +52,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
 
 def test_a_game_is_shown_with_both_sides(node: RunningNode, tmp_path: Path, debug: Debug) -> None:
     spec = game_family(tmp_path)
-    secret = next(n for n in range(1, 7) if _heard(node, spec, str(n))[0].startswith("Right"))
+    secret = next(
+        n for n in range(1, 7) if _observations(node, spec, str(n))[0].startswith("Right")
+    )
     right, wrong = str(secret), str(secret % 6 + 1)
     author = make.Author(node.node.member.manifest, now_ms=wall_ms())
     group = games(spec, join_messages([wrong, "what?", right]), join_messages([wrong, ""]))
@@ -75,7 +77,7 @@ def test_a_game_is_shown_with_both_sides(node: RunningNode, tmp_path: Path, debu
     assert "\\x1e" not in text
 
 
-def _heard(node: RunningNode, spec: FamilySpec, *messages: str) -> tuple[str, ...]:
+def _observations(node: RunningNode, spec: FamilySpec, *messages: str) -> tuple[str, ...]:
     dialogue = TranscriptBuilder(node.node.member.worker, [spec])
 
     async def played() -> tuple[str, ...]:
@@ -85,7 +87,7 @@ def _heard(node: RunningNode, spec: FamilySpec, *messages: str) -> tuple[str, ..
     return node.call(played)
 
 
-async def said(worker: InstantWorker, spec: FamilySpec, *texts: str) -> list[Any]:
+async def transcripts(worker: InstantWorker, spec: FamilySpec, *texts: str) -> list[Any]:
     (found,) = await TranscriptBuilder(worker, [spec]).of([games(spec, *texts)])
     return [one and [(turn.role, turn.text) for turn in one] for one in found]
 
@@ -95,28 +97,32 @@ async def test_a_worker_that_fails_or_takes_too_long_leaves_the_policys_side(
 ) -> None:
     alone = [[("policy", "1"), ("policy", "2")]]
     worker_double.gate = trio.Event()
-    assert await said(worker_double, spec, "1\x1e2") == alone
+    assert await transcripts(worker_double, spec, "1\x1e2") == alone
     worker_double.gate.set()
-    assert len((await said(worker_double, spec, "1\x1e2"))[0]) == 4
+    assert len((await transcripts(worker_double, spec, "1\x1e2"))[0]) == 4
     worker_double.error = WorkerUnavailable("gone")
-    assert await said(worker_double, spec, "1\x1e2") == alone
+    assert await transcripts(worker_double, spec, "1\x1e2") == alone
 
 
 async def test_the_bounds_hold_and_what_is_newest_is_replayed(
     spec: FamilySpec, worker_double: InstantWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    many = await said(worker_double, spec, *["1"] * (FEW + 3))
+    many = await transcripts(worker_double, spec, *["1"] * (FEW + 3))
     assert [len(one) for one in many] == [1] * 3 + [2] * FEW
     monkeypatch.setattr(transcript_builder, "MAX_OBSERVED_CHARS", 5)
-    assert [len(one) for one in await said(worker_double, spec, "abc", "de", "fgh")] == [1, 2, 2]
-    (flood,) = await said(worker_double, spec, SEPARATOR * 32_000)
+    assert [len(one) for one in await transcripts(worker_double, spec, "abc", "de", "fgh")] == [
+        1,
+        2,
+        2,
+    ]
+    (flood,) = await transcripts(worker_double, spec, SEPARATOR * 32_000)
     assert sum(by == "policy" for by, _ in flood) == MAX_TURNS + 1
 
 
 async def test_a_message_that_was_cut_is_not_answered(
     spec: FamilySpec, worker_double: InstantWorker
 ) -> None:
-    assert await said(worker_double, spec, "1\x1e2…") == [
+    assert await transcripts(worker_double, spec, "1\x1e2…") == [
         [("policy", "1"), ("environment", "1"), ("policy", "2…")]
     ]
 

@@ -1,4 +1,4 @@
-"""Whom a person means by a part of a peer id, and what is said when that is unclear."""
+"""A part of a peer id selects a peer, or is refused in one line."""
 
 from __future__ import annotations
 

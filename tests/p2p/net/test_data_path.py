@@ -176,7 +176,7 @@ async def test_a_frame_is_written_now_or_refused() -> None:
         stream.send_window, stream.closed = WINDOW_BYTES, True
         assert not stream.write_now(b"another")
         stream.closed = False
-        below._rest = b"of a message that nobody finishes"
+        below._rest = b"of a message that stays unfinished"
         with pytest.raises(ConnectionClosedError):
             stream.write_now(b"another")
         assert not muxed._frame_lock.locked()

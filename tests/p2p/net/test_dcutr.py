@@ -23,8 +23,8 @@ RELAY = fresh_identity().peer_id
 
 
 def add_length_prefix(kind: int, *addresses: str) -> bytes:
-    told = [Multiaddr(address).to_bytes() for address in addresses]
-    message = HolePunch(type=kind, ObsAddrs=told)  # type: ignore[arg-type]
+    encoded = [Multiaddr(address).to_bytes() for address in addresses]
+    message = HolePunch(type=kind, ObsAddrs=encoded)  # type: ignore[arg-type]
     return encode_varint_prefixed(message.SerializeToString())
 
 
@@ -61,7 +61,7 @@ async def test_the_bytes_are_those_of_the_specification() -> None:
 
 async def test_only_a_few_host_addresses_are_accepted() -> None:
     one, two = pair()
-    told = [
+    encoded = [
         f"/ip4/198.51.100.9/tcp/1/p2p/{RELAY}/p2p-circuit",
         "/ip4/0.0.0.0/tcp/1",
         "/ip4/198.51.100.1/udp/1/quic-v1",
@@ -69,7 +69,9 @@ async def test_only_a_few_host_addresses_are_accepted() -> None:
         ONE,
         *(f"/ip4/198.51.100.2/tcp/{port}" for port in range(1, 100)),
     ]
-    await two.write(add_length_prefix(HolePunch.CONNECT, *told) + add_length_prefix(HolePunch.SYNC))
+    await two.write(
+        add_length_prefix(HolePunch.CONNECT, *encoded) + add_length_prefix(HolePunch.SYNC)
+    )
     agreed = await respond(one, [])
     assert agreed.addresses[0] == ONE
     assert len(agreed.addresses) == MAX_ADDRESSES

@@ -131,7 +131,7 @@ async def test_silence_is_reported_before_the_connection_is_closed() -> None:
         assert host.silent_s(peer.peer_id) < 1.0
         relay.pull_cable()
         await until(lambda: host.silent_s(peer.peer_id) > 1.0)
-        assert host.silent_s(PeerId("nobody")) == 0.0
+        assert host.silent_s(PeerId("unknown")) == 0.0
 
 
 async def test_a_half_open_connection_is_closed() -> None:

@@ -108,10 +108,10 @@ async def test_stream_arrives_whole_in_any_pieces(piece: int) -> None:
     writer = PrivateStream(wire, KEY)
     for start in range(0, len(sent), 50):
         await writer.write(sent[start : start + 50])
-    reader, heard = PrivateStream(wire, KEY), b""
-    while len(heard) < len(sent):
-        heard += await reader.read(64)
-    assert heard == sent
+    reader, received = PrivateStream(wire, KEY), b""
+    while len(received) < len(sent):
+        received += await reader.read(64)
+    assert received == sent
 
 
 @given(st.binary(min_size=24, max_size=24).filter(lambda n: not n.startswith(GREETING)))
@@ -150,14 +150,14 @@ async def test_other_connections_are_not_blamed_on_the_key(name: str, key: bytes
 
 
 @given(st.binary(max_size=200), st.integers(1, 60), st.integers(1, 60))
-def test_a_clear_stream_is_unchanged(data: bytes, piece: int, asked: int) -> None:
+def test_a_clear_stream_is_unchanged(data: bytes, piece: int, max_bytes: int) -> None:
     sent = GREETING + data
 
     async def read_all() -> bytes:
-        stream, heard = ClearStream(Bytes(sent, piece)), b""
-        while got := await stream.read(asked):
-            heard += got
-        return heard
+        stream, received = ClearStream(Bytes(sent, piece)), b""
+        while got := await stream.read(max_bytes):
+            received += got
+        return received
 
     assert trio.run(read_all) == sent
 
@@ -216,9 +216,9 @@ async def test_a_peer_without_the_key_is_refused_before_the_handshake_and_both_r
         assert of_stranger.message in str(caught.value)
         assert "--swarm-key FILE" in str(caught.value)
         await until(lambda: member.refused_connections() == {of_member: 1})
-        said = f"refused a connection from 127.0.0.1: {of_member.message}; {of_member.remedy}"
-        assert caplog.messages == [said]
-        assert "--swarm-key FILE" in said
+        warning = f"refused a connection from 127.0.0.1: {of_member.message}; {of_member.remedy}"
+        assert caplog.messages == [warning]
+        assert "--swarm-key FILE" in warning
 
 
 # The list
@@ -231,11 +231,11 @@ async def test_a_banned_peer_gets_the_likely_cause_in_a_swarm_without_a_list() -
         with pytest.raises(DialError) as caught:
             await cut_off.dial(peer.listen_addrs()[0], timeout=5)
         assert caught.value.denial is AccessDenied.BANNED
-        said = str(caught.value)
-        assert "a copy of this folder, or of this machine, runs elsewhere" in said
-        assert "remove its identity.key and node.db" in said
-        assert "--allow-peers" not in said, "the remedy of another trouble"
-        assert "\n" not in said
+        warning = str(caught.value)
+        assert "a copy of this folder, or of this machine, runs elsewhere" in warning
+        assert "remove its identity.key and node.db" in warning
+        assert "--allow-peers" not in warning, "the remedy of another trouble"
+        assert "\n" not in warning
 
 
 async def test_peer_that_is_not_listed_is_refused_after_the_handshake(

@@ -96,7 +96,7 @@ def test_the_list_has_all_private_names_used_from_base_classes() -> None:
     assert touched, "else nothing was looked at"
     assert touched <= listed()
     surplus = {pair for pair in listed() - touched if pair[1] not in others}
-    assert not surplus, "nobody touches them any more"
+    assert not surplus, "no code touches them any more"
 
 
 def test_the_list_has_all_private_names_read_from_other_objects() -> None:

@@ -65,7 +65,7 @@ async def test_only_listed_peers_join(tmp_path: Path, caplog: pytest.LogCaptureF
         ):
             assert friend.member.manifest == boot.member.manifest
             assert friend.member.host.is_connected(boot.member.peer_id)
-            assert stranger.member.discovery.solo, "it goes on alone, and does not exit"
+            assert stranger.member.discovery.solo, "it continues alone, and does not exit"
             (target,) = stranger.member.discovery.snapshot()
             assert "list of peers" in target.last_error
             # Not at the first time, which may be chance; the second dial is a second later.
@@ -123,10 +123,12 @@ async def test_a_refused_node_gets_the_reason_at_once_and_from_the_doctor(
             )
             async with stranger as peer:
                 found = await CoreViews(peer.member).by_name()["doctor"]({})
-        told = [line for line in caplog.messages if line.startswith("cannot join by ")]
-        assert told == [f"cannot join by {at}: {denial.message}; {denial.remedy}"]
-        assert caplog.messages.index(told[0]) <= 1, "the first line, or that of the other end"
-        assert "--swarm-key FILE" in told[0]
+        refused_lines = [line for line in caplog.messages if line.startswith("cannot join by ")]
+        assert refused_lines == [f"cannot join by {at}: {denial.message}; {denial.remedy}"]
+        assert caplog.messages.index(refused_lines[0]) <= 1, (
+            "the first line, or that of the other end"
+        )
+        assert "--swarm-key FILE" in refused_lines[0]
         findings = {finding.check: finding for finding in found.findings}
         assert findings["bootstrap"].remedy == denial.remedy
         assert denial.message in findings["bootstrap"].message
@@ -162,7 +164,7 @@ async def test_printed_commands_contain_the_key_option(tmp_path: Path) -> None:
     ):
         settings = quiet_settings(tmp_path / kind.__name__, swarm_key=str(key))
         async with running(kind, settings.data_dir, swarm_key=str(key)) as peer:
-            (line,) = [said for said in announce(peer, settings) if " it: " in said]
+            (line,) = [announced for announced in announce(peer, settings) if " it: " in announced]
             assert f" {address_of(peer)} --swarm-key {key}" in line
 
 

@@ -70,7 +70,7 @@ class RawConnection:
                 return
 
     async def open_streams(self, count: int) -> list[int]:
-        """Open streams that nobody reads."""
+        """Open streams that no peer reads."""
         library, peer = self.attacker.libp2p_host, ID.from_base58(self.victim.peer_id)
         streams: list[Any] = [await library.new_stream(peer, [SLEEP]) for _ in range(count)]
         return [stream.muxed_stream.stream_id for stream in streams]

@@ -28,8 +28,8 @@ def test_a_nonce_is_distinguished_from_other_protocols() -> None:
 
 def test_each_denial_is_one_line_with_its_remedy() -> None:
     for denial in AccessDenied:
-        mends = {AccessDenied.NOT_LISTED: "--allow-peers", AccessDenied.BANNED: "identity.key"}
-        assert mends.get(denial, "--swarm-key FILE") in denial.remedy
+        remedies = {AccessDenied.NOT_LISTED: "--allow-peers", AccessDenied.BANNED: "identity.key"}
+        assert remedies.get(denial, "--swarm-key FILE") in denial.remedy
         assert "\n" not in denial.message + denial.remedy
 
 
@@ -58,7 +58,7 @@ async def test_refusals_are_logged_at_once_and_then_with_backoff(
         for _ in range(8):
             refusals.record("192.0.2.1", WrongSwarmKeyError(AccessDenied.KEY_MISSING))
             await trio.sleep(10)
-        assert len(caplog.messages) == 2, "who comes back after hours is news again"
+        assert len(caplog.messages) == 2, "a peer that returns after hours is logged again"
     assert not refusals.record("192.0.2.1", IOException("the peer closed the connection"))
     assert refusals.counts == {AccessDenied.KEY_MISSING: 24 * 360 + 9, AccessDenied.NOT_LISTED: 1}
 

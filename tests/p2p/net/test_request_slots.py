@@ -65,7 +65,7 @@ async def test_an_unsent_request_does_not_block_other_peers(tmp_path: Path, prot
 
 
 async def test_an_unread_answer_does_not_block_other_peers() -> None:
-    """An answer longer than a stream's window, which nobody takes."""
+    """An answer longer than a stream's window, which the client never reads."""
     answer = bytes(1 << 20)
 
     async def handler(_peer: PeerId, _request: bytes) -> bytes:

@@ -21,7 +21,7 @@ PROTOCOL = TProtocol("/failing/1")
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "expected"),
     [
         (StreamEOF(), ""),
         (StreamReset(), ""),
@@ -38,15 +38,15 @@ PROTOCOL = TProtocol("/failing/1")
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_the_log_of_a_failed_stream(
-    error: Exception, said: str, caplog: pytest.LogCaptureFixture
+    error: Exception, expected: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "shoal_p2p")
-    log_failure("serving a stream of", "somebody", error)
+    log_failure("serving a stream of", "a peer", error)
     (row,) = caplog.records
-    assert (row.levelno >= logging.INFO) == bool(said)
-    assert row.getMessage().startswith("serving a stream of somebody ")
-    assert said in row.getMessage()
-    assert not said or "Error()" not in row.getMessage()
+    assert (row.levelno >= logging.INFO) == bool(expected)
+    assert row.getMessage().startswith("serving a stream of a peer ")
+    assert expected in row.getMessage()
+    assert not expected or "Error()" not in row.getMessage()
 
 
 async def test_an_error_in_one_stream_affects_no_other(caplog: pytest.LogCaptureFixture) -> None:

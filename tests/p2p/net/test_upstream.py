@@ -128,18 +128,18 @@ def test_scripts_that_end_a_peer_require_a_flag(
     assert "--crash does it" in refused(stock, "ends", [], capsys)
     for argv in (["--at=127.0.0.1"], ["--cr"], ["--crash", "8.8.8.8"], ["--crash", "--at"]):
         refused(stock, "ends", argv, capsys)
-    refused(stock, "", ["--crash"], capsys)  # one that ends nobody takes nothing
+    refused(stock, "", ["--crash"], capsys)  # a patch that crashes is refused
     stock.allow("ends", ["--crash"])
     stock.allow("", [])
 
 
 def test_the_scripts_state_their_effect_and_are_ready_to_report() -> None:
-    said = {
+    crashes = {
         script
         for script in SCRIPTS
         if re.search(r"^run\(.*(crash|dies)=", (DOCS / "upstream" / script).read_text(), re.M)
     }
-    assert said == CRASHING
+    assert crashes == CRASHING
     ready, _, _ = site.page("upstream/README.md").partition("## Faults that hurt only the user")
     assert set(re.findall(r"\]\(([a-z_]+\.py)\)", ready)) >= CRASHING
 

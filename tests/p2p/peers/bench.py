@@ -27,11 +27,11 @@ ME = IDENTITY.peer_id
 def peer(number: int) -> PeerAddresses:
     """Return a peer that listens at an address of its own."""
     peer_id = identity_from_seed(number.to_bytes(32, "big")).peer_id
-    return said(peer_id, f"/ip4/10.0.0.1/tcp/{1000 + number}")
+    return reported(peer_id, f"/ip4/10.0.0.1/tcp/{1000 + number}")
 
 
-def said(peer_id: PeerId, *addresses: str) -> PeerAddresses:
-    """Return what is told of a peer."""
+def reported(peer_id: PeerId, *addresses: str) -> PeerAddresses:
+    """Return the addresses reported for a peer."""
     return PeerAddresses(peer_id=peer_id, addresses=addresses)
 
 
@@ -47,13 +47,13 @@ class Net(FakeHost):
         super().__init__(identity=IDENTITY, up=set(map(full, up)), **more)
         self.lists: dict[PeerId, list[PeerAddresses]] = {}
         """The peers that each peer tells of."""
-        self.asked: list[tuple[float, PeerId]] = []
+        self.exchanges: list[tuple[float, PeerId]] = []
         """When which peer was asked for its list."""
 
     async def fetch(self, peer_id: PeerId) -> list[PeerAddresses]:
-        """Ask a peer whom it knows."""
+        """Request a peer's list of peers."""
         await trio.lowlevel.checkpoint()
-        self.asked.append((trio.current_time(), peer_id))
+        self.exchanges.append((trio.current_time(), peer_id))
         return self.lists.get(peer_id, [])
 
     def dialled(self) -> list[str]:

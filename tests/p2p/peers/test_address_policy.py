@@ -22,7 +22,7 @@ from shoal_p2p.peers.peer_book import MAX_OF_NETWORK, PeerBook
 from shoal_p2p.peers.targets import Targets
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.types import PeerId
-from tests.p2p.peers.bench import Net, discovering, said
+from tests.p2p.peers.bench import Net, discovering, reported
 from tests.support.doubles.host import FakeHost
 from tests.support.doubles.network import in_virtual_time
 
@@ -37,13 +37,16 @@ THIRD = "/ip4/203.0.113.5/tcp/22"
 async def test_four_lists_move_no_honest_peer_and_point_few_dials_at_a_third_party(
     tmp_path: Path,
 ) -> None:
-    net = Net(said(HONEST, TRUE))
+    net = Net(reported(HONEST, TRUE))
     false = [f"/ip4/203.0.113.5/tcp/{port}" for port in range(22, 30)]
     names = iter(NAMES)
     for liar in LIARS[:4]:
-        net.lists[liar] = [said(HONEST, *false), *(said(next(names), *false) for _ in range(63))]
+        net.lists[liar] = [
+            reported(HONEST, *false),
+            *(reported(next(names), *false) for _ in range(63)),
+        ]
     async with discovering(net, book_path=tmp_path / "peers.json") as discovery:
-        discovery.add_peer(said(HONEST, TRUE), TargetKind.SAVED)
+        discovery.add_peer(reported(HONEST, TRUE), TargetKind.SAVED)
         await trio.sleep(1)
         for number, liar in enumerate(LIARS[:4]):
             net.connect(liar, address=f"/ip4/192.0.{number}.1/tcp/4001")
@@ -64,13 +67,13 @@ async def test_four_lists_move_no_honest_peer_and_point_few_dials_at_a_third_par
 
 
 async def test_a_forgotten_peer_that_is_named_again_keeps_its_address_in_the_book() -> None:
-    net = Net(said(HONEST, TRUE))
+    net = Net(reported(HONEST, TRUE))
     async with discovering(net) as discovery:
-        discovery.add_peer(said(HONEST, TRUE), TargetKind.EXCHANGE)
+        discovery.add_peer(reported(HONEST, TRUE), TargetKind.EXCHANGE)
         await trio.sleep(1)
         net.lose(HONEST)
         discovery._targets.drop(HONEST)
-        discovery.add_peer(said(HONEST, THIRD), TargetKind.EXCHANGE)
+        discovery.add_peer(reported(HONEST, THIRD), TargetKind.EXCHANGE)
         target = discovery._targets.get(HONEST)
         assert target is not None
         assert target.addresses == (TRUE, THIRD)
@@ -81,11 +84,11 @@ async def test_third_party_addresses_of_connected_peers_are_ignored() -> None:
     async with discovering(net) as discovery:
         net.connect(HONEST, address=TRUE)
         for kind in (TargetKind.EXCHANGE, TargetKind.MDNS):
-            discovery.add_peer(said(HONEST, THIRD), kind)
+            discovery.add_peer(reported(HONEST, THIRD), kind)
         assert HONEST not in discovery._targets
         net.peers[HONEST].announced = (TRUE,)
         await trio.sleep(1)
-        discovery.add_peer(said(HONEST, THIRD), TargetKind.EXCHANGE)
+        discovery.add_peer(reported(HONEST, THIRD), TargetKind.EXCHANGE)
         net.lose(HONEST)
         net.up.add(f"{TRUE}/p2p/{HONEST}")
         await trio.sleep(2)
@@ -94,7 +97,7 @@ async def test_third_party_addresses_of_connected_peers_are_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen_at", "told", "dialled"),
+    ("seen_at", "reported_address", "dialled"),
     [
         ("/ip4/198.51.100.9/tcp/1", "/ip4/198.51.100.8/tcp/1", True),
         ("/ip4/198.51.100.9/tcp/1", "/ip4/127.0.0.1/tcp/1", False),
@@ -117,16 +120,16 @@ async def test_third_party_addresses_of_connected_peers_are_ignored() -> None:
     ],
 )
 async def test_who_is_in_no_private_network_tells_of_none(
-    seen_at: str, told: str, dialled: bool, monkeypatch: pytest.MonkeyPatch
+    seen_at: str, reported_address: str, dialled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         policy_module, "own_private_networks", lambda: frozenset({"192.168.0.0/16"})
     )
     net = Net()
     liar, name, *_ = NAMES
-    net.lists[liar] = [said(name, told)]
+    net.lists[liar] = [reported(name, reported_address)]
     async with discovering(net):
-        net.connect(liar, address=seen_at, announced=(told,))
+        net.connect(liar, address=seen_at, announced=(reported_address,))
         await trio.sleep(2)
         assert bool(net.dials) == dialled
         net.lose(liar)
@@ -137,21 +140,23 @@ async def test_who_is_in_no_private_network_tells_of_none(
 
 
 async def test_addresses_of_one_peer_are_limited_and_leave_dials_for_another() -> None:
-    net, liar, honest = Net(said(HONEST, TRUE)), LIARS[0], LIARS[1]
-    net.lists[liar] = [said(name, f"/ip4/45.{n}.0.1/tcp/1") for n, name in enumerate(NAMES[:64])]
-    net.lists[honest] = [said(HONEST, TRUE)]
+    net, liar, honest = Net(reported(HONEST, TRUE)), LIARS[0], LIARS[1]
+    net.lists[liar] = [
+        reported(name, f"/ip4/45.{n}.0.1/tcp/1") for n, name in enumerate(NAMES[:64])
+    ]
+    net.lists[honest] = [reported(HONEST, TRUE)]
     async with discovering(net):
         net.connect(liar, address="/ip4/45.1.1.1/tcp/1")
         await trio.sleep(30)
         net.connect(honest, address="/ip4/46.1.1.1/tcp/1")
         await trio.sleep(30)
         assert HONEST in net.peers
-        said_by_liar = [d for d in net.dialled() if d != TRUE]
-        assert 32 <= len(said_by_liar) <= 64
+        false_dials = [d for d in net.dialled() if d != TRUE]
+        assert 32 <= len(false_dials) <= 64
 
 
 async def test_a_peers_own_word_is_dialled_in_measure_too() -> None:
-    """Whoever comes by under many names may say under each that it listens at a third party."""
+    """A peer with many identities may claim under each to listen at a third party."""
     net = Net()
     async with discovering(net):
         for name in NAMES[:40]:
@@ -181,16 +186,21 @@ HEARD = st.tuples(
 @settings(max_examples=100)
 @given(
     proven=st.lists(st.sampled_from(ADDRESSES), min_size=1, max_size=4),
-    told=st.lists(st.sampled_from(ADDRESSES), max_size=3, unique=True),
+    reported_address=st.lists(st.sampled_from(ADDRESSES), max_size=3, unique=True),
     course=st.lists(HEARD, max_size=30),
 )
 def test_no_series_of_third_party_addresses_displaces_known_ones(
     proven: list[str],
-    told: list[str],
+    reported_address: list[str],
     course: list[tuple[TargetKind, AddressSource | None, tuple[str, ...], bool]],
 ) -> None:
     targets = Targets(DiscoverySettings(max_targets=4), random.Random(1))
-    targets.add(said(HONEST, *(told or proven)), TargetKind.INBOUND, connected=False, now=0.0)
+    targets.add(
+        reported(HONEST, *(reported_address or proven)),
+        TargetKind.INBOUND,
+        connected=False,
+        now=0.0,
+    )
     target = targets.get(HONEST)
     assert target is not None
     for address in proven:
@@ -199,8 +209,10 @@ def test_no_series_of_third_party_addresses_displaces_known_ones(
     assert known[0] == proven[-1]
     names = count()
     for kind, speaker, addresses, connected in course:
-        targets.add(said(HONEST, *addresses), kind, connected=connected, now=1.0, source=speaker)
-        other = said(NAMES[next(names)], *(addresses or ADDRESSES))
+        targets.add(
+            reported(HONEST, *addresses), kind, connected=connected, now=1.0, source=speaker
+        )
+        other = reported(NAMES[next(names)], *(addresses or ADDRESSES))
         targets.add(other, kind, connected=False, now=1.0, source=speaker)
         assert targets.get(HONEST) is target, "nor its place"
         assert target.addresses[: len(known)] == known
@@ -267,10 +279,10 @@ def test_a_brief_visitor_evicts_no_peer_from_the_book(
     book = PeerBook(max_peers=max_peers)
     friends = LIARS[:4]
     for number, friend in enumerate(friends):
-        book.note_connected(said(friend, f"/ip4/46.0.{number}.1/tcp/1"), now_ms=number)
+        book.note_connected(reported(friend, f"/ip4/46.0.{number}.1/tcp/1"), now_ms=number)
         book.note_failed(friend)
     for now, (name, network) in enumerate(course):
-        peer = said(name, f"/ip4/46.0.{network}.2/tcp/1")
+        peer = reported(name, f"/ip4/46.0.{network}.2/tcp/1")
         book.note_connected(peer, now_ms=100 + now, by_dial=False)
         assert len(book) <= max_peers
         assert all(book.get(friend) is not None for friend in friends)
@@ -278,11 +290,11 @@ def test_a_brief_visitor_evicts_no_peer_from_the_book(
 
 def test_one_network_has_a_share_of_the_book_and_loopback_all() -> None:
     book, loopback = PeerBook(), PeerBook()
-    friend = said(HONEST, TRUE)
+    friend = reported(HONEST, TRUE)
     book.note_connected(friend, now_ms=0)
     for now, name in enumerate(NAMES):
-        book.note_connected(said(name, f"/ip4/45.0.0.1/tcp/{now + 1}"), now_ms=now)
-        loopback.note_connected(said(name, f"/ip4/127.0.0.1/tcp/{now + 1}"), now_ms=now)
+        book.note_connected(reported(name, f"/ip4/45.0.0.1/tcp/{now + 1}"), now_ms=now)
+        loopback.note_connected(reported(name, f"/ip4/127.0.0.1/tcp/{now + 1}"), now_ms=now)
     assert book.get(HONEST) is not None
     assert len(book) == 1 + MAX_OF_NETWORK
     assert len(loopback) == len(NAMES)

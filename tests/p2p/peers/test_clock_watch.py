@@ -1,4 +1,4 @@
-"""A wrong clock is told to whom it belongs to, once, and so is that it is right again."""
+"""A wrong local clock is logged once, and so is its correction."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Watched:
         return now_ms() + self.off_ms
 
     async def meet(self, off_ms: int) -> None:
-        """Connect a peer whose clock is off by so much."""
+        """Connect a peer whose clock is off by that much."""
         peer = await self._world.host()
         ReachServer(host=peer, wall_ms=lambda: now_ms() + off_ms).serve()
         await connect(self._host, peer)
@@ -59,7 +59,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def heard(caplog: pytest.LogCaptureFixture) -> None:
+def captured(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="shoal_p2p.peers.clock_watch")
 
 
@@ -68,8 +68,8 @@ async def test_a_clock_an_hour_behind_is_reported_and_so_is_its_correction(
 ) -> None:
     async with watched(0, 0, 0, off_ms=-HOUR_MS) as one:
         await trio.sleep(60)
-        (said,) = warnings_of(caplog)
-        assert "3,600 s behind the median of 3 peers: set it (NTP)" in said
+        (reported,) = warnings_of(caplog)
+        assert "3,600 s behind the median of 3 peers: set it (NTP)" in reported
         one.off_ms = 0
         await trio.sleep(1300)
         assert len(warnings_of(caplog)) == 2
@@ -92,5 +92,5 @@ async def test_the_check_is_repeated_soon_until_a_peer_is_there(
         await trio.sleep(30)
         await one.meet(0)
         await trio.sleep(100)
-        (said,) = warnings_of(caplog)
-        assert "3,600 s ahead of its one peer: one of them is wrong" in said
+        (reported,) = warnings_of(caplog)
+        assert "3,600 s ahead of its one peer: one of them is wrong" in reported

@@ -21,7 +21,7 @@ from shoal_p2p.peers.discovery import (
 from shoal_p2p.peers.peer_book import PeerBook
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
-from tests.p2p.peers.bench import ME, Net, discovering, full, peer, said
+from tests.p2p.peers.bench import ME, Net, discovering, full, peer, reported
 
 pytestmark = pytest.mark.virtual_time
 
@@ -36,13 +36,13 @@ async def test_bootstrap_that_is_down_is_tried_for_ever() -> None:
         times = host.dial_times(full(boot))
         gaps = [b - a for a, b in pairwise(times)]
         assert times[0] < 0.1
-        assert max(gaps) <= 17.1, "where nobody has ever answered, four a minute"
+        assert max(gaps) <= 17.1, "where no peer has ever answered, four a minute"
         assert len(times) <= 4 + 4 * 60
         assert len({round(gap, 3) for gap in gaps}) > 10, "jitter: no two nodes in step"
         (info,) = discovery.snapshot()
         assert info.kind == TargetKind.BOOTSTRAP
         assert info.attempts == len(times)
-        assert "nobody at" in info.last_error
+        assert "no peer at" in info.last_error
         assert info.next_try_s is not None
         host.up.add(full(boot))
         await trio.sleep(17.1)
@@ -80,7 +80,7 @@ async def test_bootstraps_dead_for_hours_are_tried_and_logged_at_a_limited_rate(
             await trio.sleep(6 * 3600)
             lines = [record.getMessage() for record in caplog.records]
             assert 8 < len(lines) < 16, "often at first, hourly later"
-            assert lines[0].startswith("no bootstrap has answered for 1 min (nobody at ")
+            assert lines[0].startswith("no bootstrap has answered for 1 min (no peer at ")
             assert "answered for 5 h" in lines[-1]
             assert all("\n" not in line for line in lines)
             for boot in (first, second):
@@ -89,8 +89,8 @@ async def test_bootstraps_dead_for_hours_are_tried_and_logged_at_a_limited_rate(
             host.up.add(full(second))
             await trio.sleep(1800)
             assert host.peers.keys() == {second.peer_id}
-            said = caplog.records[-1].getMessage()
-            assert said == "a bootstrap answers again", "one that is dead beside it is no news"
+            reported = caplog.records[-1].getMessage()
+            assert reported == "a bootstrap answers again", "another dead one is not logged"
 
 
 async def test_strangers_to_the_swarm_are_no_reason_to_stop_looking() -> None:
@@ -178,7 +178,7 @@ async def test_a_bootstrap_is_let_go_by_who_has_enough_peers_and_visited_now_and
         assert boot.peer_id not in host.peers
         await trio.sleep(4 * 3600)
         assert 12 < len(host.dial_times(full(boot))) < 40
-        # And it is wanted again as soon as somebody is missing.
+        # And it is wanted again as soon as a peer is missing.
         host.up = {full(boot)}
         for n in range(2, 6):
             host.lose(peer(n).peer_id)
@@ -205,8 +205,8 @@ async def test_a_visit_to_a_bootstrap_asks_it_and_is_short(away_s: int) -> None:
             elif stays[-1]:
                 stays.append(0)
     stays.pop()
-    asked = [peer_id for _, peer_id in host.asked].count(boot.peer_id)
-    assert asked >= len(stays), "each time"
+    num_queries = [peer_id for _, peer_id in host.exchanges].count(boot.peer_id)
+    assert num_queries >= len(stays), "each time"
     if not away_s:
         assert stays.pop(0) >= settings.backoff_s
     assert len(stays) >= 3
@@ -216,15 +216,15 @@ async def test_a_visit_to_a_bootstrap_asks_it_and_is_short(away_s: int) -> None:
 async def test_with_enough_peers_each_other_one_is_visited_once_and_disconnected() -> None:
     host = Net(*map(peer, range(1, 31)))
     settings, most = DiscoverySettings(target_peers=4), 0
-    met = set[PeerId]()
-    host.add_peer_callbacks(connected=met.add)
+    were_connected = set[PeerId]()
+    host.add_peer_callbacks(connected=were_connected.add)
     async with discovering(host, settings=settings) as discovery:
         for n in range(1, 41):  # ten of them never answer
             discovery.add_peer(peer(n), TargetKind.EXCHANGE)
         for _ in range(600):
             await trio.sleep(1)
             most = max(most, len(host.peers))
-        assert met == {peer(n).peer_id for n in range(1, 31)}
+        assert were_connected == {peer(n).peer_id for n in range(1, 31)}
         assert most <= 6, "one at a time"
         assert len(host.peers) == 4
         dials = [host.dial_times(full(peer(n))) for n in range(1, 41)]
@@ -267,7 +267,7 @@ async def test_dials_up_to_the_target_and_no_further() -> None:
         assert boot in host.peers
         for lost in others()[:4]:
             host.lose(lost)
-        # Long enough, too, for the bootstrap to be let go by who has enough without it.
+        # Long enough, too, for a node with enough peers to disconnect the bootstrap.
         await trio.sleep(60)
         assert len(others()) == 5
 
@@ -294,14 +294,14 @@ async def test_targets_are_bounded_and_third_party_ones_are_forgotten() -> None:
         assert [info.peer_id for info in discovery.snapshot()] == [peer(1).peer_id]
 
 
-# Whom
+# Peers from peers
 
 
 async def test_learns_peers_from_peers() -> None:
     chain = [peer(n) for n in range(1, 6)]
     host = Net(*chain)
     host.lists = {a.peer_id: [b] for a, b in pairwise(chain)}
-    host.lists[chain[-1].peer_id] = [said(ME, *chain[0].addresses)]
+    host.lists[chain[-1].peer_id] = [reported(ME, *chain[0].addresses)]
     async with discovering(host, chain[0]) as discovery:
         await trio.sleep(30)
         assert host.peers.keys() == {p.peer_id for p in chain}
@@ -317,7 +317,7 @@ async def test_a_peer_that_connects_while_peers_are_missing_is_queried_at_once()
         host.connect(peer(2).peer_id)
         at = trio.current_time()
         await trio.sleep(1.0)
-        assert host.asked[-1][0] >= at
+        assert host.exchanges[-1][0] >= at
 
 
 async def test_who_says_late_where_it_listens_is_found_again() -> None:
@@ -339,8 +339,8 @@ async def test_peer_exchange_that_fails_is_survived() -> None:
     host = Net(boot, other)
 
     async def fetch(_peer_id: PeerId) -> list[PeerAddresses]:
-        host.asked.append((0.0, boot.peer_id))
-        if len(host.asked) == 1:
+        host.exchanges.append((0.0, boot.peer_id))
+        if len(host.exchanges) == 1:
             raise RuntimeError("junk from the peer")
         return [other]
 
@@ -355,8 +355,8 @@ async def test_addresses_from_others_are_checked() -> None:
     bad = ("", "/ip4/0.0.0.0/tcp/1", "/ip4/1.2.3.4/udp/1", "/ip6/::/tcp/1", "junk", "/unix/x")
     async with discovering(host) as discovery:
         many = tuple(f"/ip4/10.0.0.1/tcp/{port}" for port in range(1, 101))
-        for name, told in ((peer(1).peer_id, bad), (peer(2).peer_id, many), (ME, many)):
-            discovery.add_peer(said(name, *told), TargetKind.EXCHANGE)
+        for name, listed in ((peer(1).peer_id, bad), (peer(2).peer_id, many), (ME, many)):
+            discovery.add_peer(reported(name, *listed), TargetKind.EXCHANGE)
         await trio.sleep(4)
         assert {dial.address.rpartition("/")[2] for dial in host.dials} == {peer(2).peer_id}
         assert len({dial.address for dial in host.dials}) == 8
@@ -365,8 +365,8 @@ async def test_addresses_from_others_are_checked() -> None:
 async def test_second_address_is_tried_soon() -> None:
     host = Net(dial_s=5.0)
     addresses = ("/ip4/10.0.0.1/tcp/1", "/ip4/10.0.0.2/tcp/1")
-    both = said(peer(1).peer_id, *addresses)
-    host.up = {full(said(both.peer_id, addresses[1]))}
+    both = reported(peer(1).peer_id, *addresses)
+    host.up = {full(reported(both.peer_id, addresses[1]))}
     async with discovering(host) as discovery:
         discovery.add_peer(both, TargetKind.MDNS)
         await trio.sleep(5.6)
@@ -421,7 +421,7 @@ def test_strangers_names_do_not_keep_the_disk_busy() -> None:
     assert book.num_urgent == 64
     book.note_connected(peer(7), now_ms=1)
     book.note_connected(peer(7), now_ms=1)
-    assert book.num_urgent == 65, "whom it reaches itself is saved at once all the same"
+    assert book.num_urgent == 65, "a peer that it reaches itself is saved at once all the same"
 
 
 async def test_an_unwritable_book_does_not_stop_the_node(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Whom a peer asks which peers it knows."""
+"""The schedule by which a node requests peer lists."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ PEERS = [PeerId(f"p{n:02}") for n in range(24)]
 MINUTE = 60.0
 
 
-def asking() -> ExchangeSchedule:
+def new_schedule() -> ExchangeSchedule:
     return ExchangeSchedule(SETTINGS, frozenset({BOOT}), random.Random(1))
 
 
 def test_while_peers_are_missing_each_is_queried_at_once_and_one_repeatedly() -> None:
-    pure = asking()
+    pure = new_schedule()
     assert pure.choose(frozenset({BOOT}), 0.0) == [BOOT]
     assert pure.choose(frozenset({BOOT, *PEERS[:3]}), 1.0) == PEERS[:3]
     times = [s for s in range(2, 62) if pure.choose(frozenset({BOOT, *PEERS[:3]}), float(s))]
@@ -30,14 +30,14 @@ def test_while_peers_are_missing_each_is_queried_at_once_and_one_repeatedly() ->
 
 
 def test_a_node_without_peers_queries_its_bootstrap_again_soon() -> None:
-    pure = asking()
+    pure = new_schedule()
     assert [s for s in range(13) if pure.choose(frozenset({BOOT}), float(s))] == [0, 4, 8, 12]
 
 
 def test_with_enough_peers_one_new_peer_a_minute_is_queried_and_a_visited_bootstrap_at_once() -> (
     None
 ):
-    pure = asking()
+    pure = new_schedule()
     early = frozenset(PEERS[:4])
     assert pure.choose(early - {PEERS[0]}, 0.0) == PEERS[1:4]
     crowd = frozenset(PEERS)
@@ -61,7 +61,7 @@ def test_every_remaining_peer_is_queried_once_peers_are_missing(
     looks: list[tuple[float, frozenset[PeerId]]],
 ) -> None:
     """What is not asked while there are peers enough is asked when they have gone."""
-    pure, now, since = asking(), 0.0, dict[PeerId, bool]()
+    pure, now, since = new_schedule(), 0.0, dict[PeerId, bool]()
     for wait_s, connected in looks:
         now += wait_s
         since = {peer: since.get(peer, False) for peer in connected}

@@ -1,4 +1,4 @@
-"""A full bootstrap locks nobody out: whole nodes, but for trainers, over real sockets."""
+"""A full bootstrap excludes no node: real nodes without trainers, over real sockets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.peers import INSTANT, address_of, open_peer
 
 
 def has_company(node: NodeComponents, meeting: MeetingPoint) -> bool:
-    """Return whether a node is in the right swarm with somebody beside the bootstrap."""
+    """Return whether a node is in the right swarm with a peer other than the bootstrap."""
     others = node.peer.host.connected_peers() - {meeting.member.peer_id}
     return node.manifest == meeting.member.manifest and bool(others)
 

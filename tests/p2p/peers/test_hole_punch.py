@@ -1,4 +1,4 @@
-"""When a hole is punched, how often, and at whom: in virtual time, then between real hosts."""
+"""When, how often and at which peers holes are punched: in virtual time and between real hosts."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ TALKS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3), st.floats(0, 20
 def test_no_course_of_talks_points_many_dials_at_a_third_party(
     talks: list[Talk], num_names: int
 ) -> None:
-    """Whoever leads or is led, under whatever names: the dials are those that hearsay has."""
+    """In either role and under any names, the dials stay within third-party limits."""
     play_talks(talks[:6], num_names)
 
 
@@ -240,8 +240,8 @@ def test_no_long_course_of_talks_does_either(talks: list[Talk], num_names: int) 
 
 def play_talks(talks: list[Talk], num_names: int) -> None:
     names = [fresh_identity().peer_id for _ in range(num_names)]
-    told = [VICTIM, *(f"/ip4/192.0.2.66/tcp/{port}" for port in range(23, 40))]
-    host = behind(lambda stream: respond(stream, told))
+    addresses = [VICTIM, *(f"/ip4/192.0.2.66/tcp/{port}" for port in range(23, 40))]
+    host = behind(lambda stream: respond(stream, addresses))
     host.peers.clear()
     for number, name in enumerate(names):
         host.connect(name, address=CIRCUIT, direction=Direction.IN if number % 2 else Direction.OUT)
@@ -253,7 +253,7 @@ def play_talks(talks: list[Talk], num_names: int) -> None:
                     nursery.start_soon(
                         follow,
                         punch,
-                        lambda stream, first=first: initiate(stream, told[first:]),
+                        lambda stream, first=first: initiate(stream, addresses[first:]),
                         names[name % num_names],
                     )
                     await trio.sleep(pause_s)
@@ -291,7 +291,7 @@ async def test_a_peer_gives_it_the_dials_of_its_own_discovery(tmp_path: Path) ->
     assert peer.host.announced.configured == (DOOR,)  # type: ignore[attr-defined]
 
 
-# Between real hosts: everybody is on this machine, and so may tell of loopback.
+# Between real hosts: all are on this machine, and so may report loopback.
 
 
 @asynccontextmanager
@@ -325,7 +325,7 @@ async def test_two_relayed_hosts_become_direct_and_let_the_circuit_go(
         await until(lambda: server.num_circuits == 0)
         assert not gone, "neither has lost the other for a moment"
         await until(lambda: leading.counts == (1, 1))
-        # Where the first knock, at addresses that identify told, is answered, nobody is asked to.
+        # No punch is requested where the first dial, at addresses from identify, is answered.
         assert following.counts in ((0, 0), (1, 1))
         assert await one.node.host.ping(two.node.peer_id) > 0
 

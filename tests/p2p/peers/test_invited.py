@@ -1,4 +1,4 @@
-"""An invitation is a stranger's text: whoever reads it is not aimed at a third party."""
+"""An invitation is untrusted text: it cannot aim its reader at a third party."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shoal_p2p.peers.discovery import DiscoverySettings, TargetKind
 from shoal_wire.invite import Invite, decode_invite, encode_invite
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import Digest, PeerId
-from tests.p2p.peers.bench import Net, discovering, said
+from tests.p2p.peers.bench import Net, discovering, reported
 from tests.support.doubles.host import Direction
 from tests.support.doubles.network import in_virtual_time
 
@@ -57,7 +57,7 @@ async def dials(
 
 def _split(address: str) -> PeerAddresses:
     transport, _, peer_id = address.rpartition("/p2p/")
-    return said(PeerId(peer_id), transport)
+    return reported(PeerId(peer_id), transport)
 
 
 def assert_within_budget(times: list[float]) -> None:
@@ -69,7 +69,7 @@ def assert_within_budget(times: list[float]) -> None:
 
 @settings(max_examples=25)
 @given(
-    told=st.lists(
+    typed_peers=st.lists(
         st.tuples(st.sampled_from(WAYS + CIRCUITS), st.sampled_from(NAMES)),
         min_size=1,
         max_size=8,
@@ -78,10 +78,10 @@ def assert_within_budget(times: list[float]) -> None:
     is_typed=st.booleans(),
 )
 def test_no_invitation_has_a_place_dialled_beyond_its_budget(
-    told: list[tuple[str, PeerId]], is_typed: bool
+    typed_peers: list[tuple[str, PeerId]], is_typed: bool
 ) -> None:
     async def play() -> None:
-        addresses = invited(*(f"{way}/p2p/{name}" for way, name in told))
+        addresses = invited(*(f"{way}/p2p/{name}" for way, name in typed_peers))
         net = Net(names=dict(LOOKED_UP))
         found = await dials(net, addresses, minutes=10, is_typed=is_typed)
         assert found, "and yet each is tried"
@@ -95,7 +95,7 @@ def test_no_invitation_has_a_place_dialled_beyond_its_budget(
 @pytest.mark.virtual_time
 async def test_who_answers_and_is_no_peer_of_shoal_proves_nothing() -> None:
     class Foreign(Net):
-        """Somebody else's libp2p, which hangs up on who is of no use to it."""
+        """A foreign libp2p node, which disconnects peers that are of no use to it."""
 
         async def _dial(self, target: object) -> None:
             peer_id = NAMES[0]
@@ -110,9 +110,9 @@ async def test_who_answers_and_is_no_peer_of_shoal_proves_nothing() -> None:
 @pytest.mark.virtual_time
 async def test_where_a_peer_of_shoal_has_answered_it_is_found_again_soon() -> None:
     address = f"{THIRD}/p2p/{NAMES[0]}"
-    net = Net(said(NAMES[0], THIRD))
+    net = Net(reported(NAMES[0], THIRD))
     known = DiscoverySettings(invited=frozenset({address}))
-    async with discovering(net, said(NAMES[0], THIRD), settings=known):
+    async with discovering(net, reported(NAMES[0], THIRD), settings=known):
         for _ in range(5):
             await trio.sleep(30)
             assert NAMES[0] in net.peers
@@ -158,21 +158,23 @@ async def test_an_invitation_leads_into_no_private_network_of_others(
 
 @pytest.mark.virtual_time
 async def test_text_around_an_invitation_is_no_part_of_it() -> None:
-    typed, told = "/ip4/10.1.2.3/tcp/22", "/ip4/10.1.2.4/tcp/22"
+    typed, invited_at = "/ip4/10.1.2.3/tcp/22", "/ip4/10.1.2.4/tcp/22"
     net = Net()
-    known = DiscoverySettings(invited=frozenset({f"{told}/p2p/{NAMES[0]}"}))
-    async with discovering(net, said(NAMES[0], told), said(NAMES[1], typed), settings=known):
+    known = DiscoverySettings(invited=frozenset({f"{invited_at}/p2p/{NAMES[0]}"}))
+    async with discovering(
+        net, reported(NAMES[0], invited_at), reported(NAMES[1], typed), settings=known
+    ):
         await trio.sleep(5)
     assert set(net.dialled()) == {typed}
 
 
 @pytest.mark.virtual_time
 async def test_third_party_addresses_take_no_dial_of_the_configured_ones() -> None:
-    boot = said(NAMES[0], THIRD)
+    boot = reported(NAMES[0], THIRD)
     net = Net()
     async with discovering(net, boot) as discovery:
         for name in NAMES[1:]:
-            discovery.add_peer(said(name, THIRD), TargetKind.EXCHANGE)
+            discovery.add_peer(reported(name, THIRD), TargetKind.EXCHANGE)
         await trio.sleep(600)
     times = [dial.at_s for dial in net.dials if dial.address.endswith(NAMES[0])]
     assert max(b - a for a, b in pairwise(times)) <= 17.1

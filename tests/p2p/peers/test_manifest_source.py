@@ -103,7 +103,7 @@ async def test_alone_it_starts_at_once(tmp_path: Path) -> None:
         assert found.manifest == manifest_of_settings(settings)
         assert found.manifest.rules.max_age_seconds == 7
         assert len(found.manifest.families) == 9
-        # And nobody will ever tell it otherwise.
+        # And no peer will ever report another one.
         with trio.move_on_after(0.05) as waited:
             await source.watch(found)
         assert waited.cancelled_caught
@@ -124,15 +124,15 @@ async def test_a_bootstrap_that_comes_later_and_agrees_changes_nothing(tmp_path:
         found = await source.find()
         await host.dial(address)
         async with trio.open_nursery() as nursery:
-            told: list[Manifest] = []
+            manifests: list[Manifest] = []
 
             async def watch() -> None:
-                told.append(await source.watch(found))
+                manifests.append(await source.watch(found))
 
             nursery.start_soon(watch)
             await until(lambda: load_manifest(tmp_path) == mine)
             await trio.testing.wait_all_tasks_blocked(0.01)
-            assert told == []
+            assert manifests == []
             nursery.cancel_scope.cancel()
 
 
@@ -144,7 +144,7 @@ async def test_a_swarm_that_this_version_cannot_join_is_an_error(
         with pytest.raises(ManifestError, match="invented_tomorrow"):
             await source.find()
         assert load_manifest(tmp_path) is None
-        # Found out later, it goes on with the one it has.
+        # Found later, it continues with the one it has.
         await host.disconnect(await host.dial(address))
         source._wait_s = 0.05
         found = await source.find()
@@ -186,7 +186,7 @@ async def test_a_peer_list_leaves_the_requesting_peer_out() -> None:
         with trio.fail_after(20):
             found = await services.fetch_peers(asker, server.peer_id)
             while third.peer_id not in {peer.peer_id for peer in found}:
-                await trio.sleep(0.01)  # until identify has told the third one's address
+                await trio.sleep(0.01)  # until identify has sent the third one's address
                 found = await services.fetch_peers(asker, server.peer_id)
         assert [peer.peer_id for peer in found] == [third.peer_id, remembered]
         assert found[1].addresses == ("/ip4/192.0.2.7/tcp/4001",)
@@ -246,7 +246,7 @@ async def test_what_an_earlier_run_kept_counts_only_if_it_is_the_swarm_wanted(
     async with pair(THEIRS, tmp_path, wait_s=0.05, wanted=THEIRS) as (source, host, address):
         with trio.move_on_after(0.3) as waited:
             await source.find()
-        assert waited.cancelled_caught, "while nobody says otherwise, too"
+        assert waited.cancelled_caught, "while no peer contradicts, too"
         await host.dial(address)
         assert (await source.find()).manifest == THEIRS
 

@@ -126,7 +126,7 @@ async def test_machine_without_multicast_is_one_log_line(
     mdns = Mdns(
         peer_id=fresh_identity().peer_id,
         addresses=("/ip4/127.0.0.1/tcp/4000",),
-        interfaces=("203.0.113.77",),  # TEST-NET-3: nobody's own address
+        interfaces=("203.0.113.77",),  # TEST-NET-3: no machine's own address
         on_found=lambda peer: None,
     )
     with caplog.at_level(logging.WARNING, logger="shoal_p2p.peers.mdns"), trio.fail_after(30):
@@ -136,7 +136,7 @@ async def test_machine_without_multicast_is_one_log_line(
 
 
 def test_no_record_and_no_name_of_a_stranger_ends_a_thread() -> None:
-    """A find may be told of in the library's own loop, where nobody catches."""
+    """The library may report a peer in its own loop, where no code catches exceptions."""
 
     def fails(_txt: Mapping[bytes, bytes | None]) -> None:
         raise ValueError("a stranger's record")
@@ -144,9 +144,9 @@ def test_no_record_and_no_name_of_a_stranger_ends_a_thread() -> None:
     listener = _Browser(fails)
     for name in ("", "x", "\ud800._shoal._tcp.local.", "a" * 400 + "._shoal._tcp.local."):
         listener.add_service(cast("zeroconf.Zeroconf", None), "_shoal._tcp.local.", name)
-    asked: concurrent.futures.Future[bool] = concurrent.futures.Future()
-    asked.set_result(True)
-    listener._answered(AsyncServiceInfo("_shoal._tcp.local.", "a._shoal._tcp.local."), asked)
+    reply: concurrent.futures.Future[bool] = concurrent.futures.Future()
+    reply.set_result(True)
+    listener._answered(AsyncServiceInfo("_shoal._tcp.local.", "a._shoal._tcp.local."), reply)
 
 
 def as_received(record: dict[str, str]) -> dict[bytes, bytes | None]:

@@ -18,21 +18,21 @@ def visit(host: Net, peer_id: PeerId, network: str) -> None:
 
 def test_a_peer_keeps_the_network_of_its_latest_connection() -> None:
     host = Net()
-    met = MetNetworks(host)
-    assert met.network_of(ANN) == UNKNOWN_NETWORK
+    networks = MetNetworks(host)
+    assert networks.network_of(ANN) == UNKNOWN_NETWORK
     visit(host, ANN, "a")
-    assert (met.network_of(ANN), met.network_of(BOB)) == ("a", UNKNOWN_NETWORK)
+    assert (networks.network_of(ANN), networks.network_of(BOB)) == ("a", UNKNOWN_NETWORK)
     host.connect(ANN, source="b")
-    assert met.network_of(ANN) == "b"
+    assert networks.network_of(ANN) == "b"
 
 
 def test_names_that_come_by_push_out_no_peer_whose_groups_arrive() -> None:
     host = Net()
-    met = MetNetworks(host)
+    networks = MetNetworks(host)
     visit(host, ANN, "a")
     visit(host, BOB, "b")
     for n in range(2 * MANY):
         visit(host, PeerId(f"sybil{n}"), "s")
         if n % 1000 == 0:
-            assert met.network_of(ANN) == "a"
-    assert met.network_of(BOB) == UNKNOWN_NETWORK, "the bound holds"
+            assert networks.network_of(ANN) == "a"
+    assert networks.network_of(BOB) == UNKNOWN_NETWORK, "the bound holds"

@@ -128,7 +128,7 @@ def test_a_router_that_forwards_ports_lets_others_in(
     one = hidden(stage, internet, "one", boot, host)
     port = one.address.split("/")[4]
     place = f"/ip4/{outside}/tcp/{port}"
-    wait_for(lambda: place in told(one), PATIENCE_S, "the router's port to be announced")
+    wait_for(lambda: place in announced(one), PATIENCE_S, "the router's port to be announced")
     assert f"dport {port}" in internet.forwards()
     two = hidden(stage, internet, "two", boot)
     wait_for(lambda: address_of(two, one), PATIENCE_S, "the two to meet")
@@ -139,7 +139,7 @@ def test_a_router_that_forwards_ports_lets_others_in(
     assert f"dport {port}" not in internet.forwards()
 
 
-def told(node: ShoalProcess) -> list[str]:
+def announced(node: ShoalProcess) -> list[str]:
     """Return the transport addresses that a node tells others."""
     view = node.view("status") or {"addresses": []}
     return [address.rpartition("/p2p/")[0] for address in view["addresses"]]

@@ -55,7 +55,7 @@ async def test_a_peer_dials_no_other_twice_in_a_row() -> None:
 
 
 async def test_where_a_peer_got_in_it_tells_who_asks_it_for_peers() -> None:
-    """A router's port may lead to a node since long after it has said where it listens."""
+    """A router's port may lead to a node long after the node announced its addresses."""
     async with open_test_host() as one, open_test_host() as two:
         ReachServer(host=two).serve()
         await one.dial(two.listen_addrs()[0])
@@ -63,8 +63,8 @@ async def test_where_a_peer_got_in_it_tells_who_asks_it_for_peers() -> None:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         port = listener.socket.getsockname()[1]
         await ask_outside(one, two.peer_id, ports=(port, 1))
-        told = two.peer_addresses(one.peer_id)
-        assert told == tuple(f"/ip4/127.0.0.1/tcp/{p}" for p in (port, port_of(one)))
+        addresses = two.peer_addresses(one.peer_id)
+        assert addresses == tuple(f"/ip4/127.0.0.1/tcp/{p}" for p in (port, port_of(one)))
         await listener.aclose()
 
 

@@ -1,4 +1,4 @@
-"""A router asked for a port, and what is told of it: in virtual time, with a router on paper."""
+"""A port mapping and its announcement: in virtual time, with a simulated router."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class PaperRouter:
     host: str = OUTSIDE
     error: str = ""
     takes_s: float = 0.0
-    asked: list[float] = field(default_factory=list)
+    requests: list[float] = field(default_factory=list)
     num_forgotten: int = 0
 
     async def forward(self, port: int, lease_s: float) -> Forwarded:
         await trio.sleep(self.takes_s)
-        self.asked.append(trio.current_time())
+        self.requests.append(trio.current_time())
         if self.error:
             raise RouterError(self.error)
         return Forwarded(host=self.host, port=port + 1, lease_s=lease_s)
@@ -85,8 +85,8 @@ async def test_a_reachable_mapping_is_announced_renewed_and_withdrawn() -> None:
         assert (mapping.state, reached) == (MappingState.REACHED, [1])
         await trio.sleep(2 * HOUR_S)
         assert host.announced.forwarded
-    assert max(late - early for early, late in itertools.pairwise(router.asked)) < HOUR_S / 2
-    assert len(router.asked) == 13
+    assert max(late - early for early, late in itertools.pairwise(router.requests)) < HOUR_S / 2
+    assert len(router.requests) == 13
     assert (router.num_forgotten, host.announced.forwarded) == (1, ())
 
 
@@ -98,7 +98,7 @@ async def test_a_reachable_mapping_is_announced_renewed_and_withdrawn() -> None:
         (laptop(outside(0, 4002, observed="")), MappingState.SHUT),
         (laptop(), MappingState.UNTRIED),
     ],
-    ids=["shut", "another router above", "not seen", "nobody there"],
+    ids=["shut", "another router above", "not seen", "no peer there"],
 )
 async def test_an_unreachable_mapping_is_not_announced(
     host: RoutedHost, state: MappingState
@@ -124,14 +124,14 @@ async def test_no_router_is_queried_without_need(host: RoutedHost, wanted: bool)
     router = PaperRouter()
     async with mapped(host, router, wanted=wanted) as mapping:
         await trio.sleep(2 * HOUR_S)
-    assert (router.asked, mapping.state) == ([], MappingState.NEEDLESS)
+    assert (router.requests, mapping.state) == ([], MappingState.NEEDLESS)
 
 
 async def test_a_router_that_refuses_is_queried_again_later() -> None:
     host, router = laptop(outside(0)), PaperRouter(error="no such action")
     async with mapped(host, router) as mapping:
         await trio.sleep(650)
-        assert (mapping.state, len(router.asked), mapping.error) == (
+        assert (mapping.state, len(router.requests), mapping.error) == (
             MappingState.NONE,
             2,
             "no such action",
@@ -218,5 +218,5 @@ async def test_without_the_extra_no_router_is_queried_and_a_line_is_logged(
     router = PaperRouter()
     async with mapped(laptop(outside(0)), router) as mapping:
         await trio.sleep(2 * HOUR_S)
-        assert (router.asked, mapping.error) == ([], "pip install 'shoal[reach]'")
+        assert (router.requests, mapping.error) == ([], "pip install 'shoal[reach]'")
     assert caplog.text.count("shoal[reach]") == 1

@@ -56,7 +56,7 @@ async def test_who_is_reachable_asks_again_when_it_is_time_or_something_has_chan
         await trio.sleep(900)
         client.look_again()
         await trio.sleep(900)
-    assert [round(asked.at_s - start) for asked in host.requests] == [0, 600, 900, 1500]
+    assert [round(request.at_s - start) for request in host.requests] == [0, 600, 900, 1500]
 
 
 async def test_an_address_that_changes_during_a_check_is_checked_again() -> None:

@@ -1,4 +1,4 @@
-"""Connections through a relay: real hosts; the reserved peer listens where nobody dials it."""
+"""Connections through a relay: real hosts; the reserved peer listens where no peer can dial it."""
 
 from __future__ import annotations
 
@@ -120,9 +120,9 @@ async def test_a_hidden_node_tells_its_way_through_the_relay_and_not_the_relays_
     async with open_relay_host() as (relay, _), open_hidden(relay) as one, open_test_host() as two:
         await two.dial(one.node.address)
         await until(lambda: two.peer_addresses(one.node.peer_id))
-        told = set(two.peer_addresses(one.node.peer_id))
-        assert told == {a.rpartition("/p2p/")[0] for a in one.node.host.listen_addrs()}
-        assert any(map(is_circuit, told))
+        addresses = set(two.peer_addresses(one.node.peer_id))
+        assert addresses == {a.rpartition("/p2p/")[0] for a in one.node.host.listen_addrs()}
+        assert any(map(is_circuit, addresses))
 
 
 @pytest.mark.parametrize(("agent", "is_warned"), [("", False), ("kubo/0.22.0", True)])

@@ -16,14 +16,14 @@ OLD, NEW = "/ip4/192.0.2.1/tcp/1", "/ip4/192.0.2.2/tcp/2"
 
 def in_back_off(targets: Targets) -> DialTarget:
     """Know a peer at a place where it has just not answered."""
-    targets.add(said(OLD), TargetKind.EXCHANGE, connected=False, now=0.0)
+    targets.add(reported(OLD), TargetKind.EXCHANGE, connected=False, now=0.0)
     (target,) = targets.due(now=0.0, num_missing=1)
     targets.note_failure(target, "no answer", now=0.0)
     assert targets.due(now=0.0, num_missing=1) == []
     return target
 
 
-def said(address: str) -> PeerAddresses:
+def reported(address: str) -> PeerAddresses:
     return PeerAddresses(peer_id=PEER, addresses=(address,))
 
 
@@ -41,7 +41,7 @@ def test_who_is_found_at_a_new_place_is_dialled_at_once(
     """Not who is only spoken of, nor where it has just not answered: that would undo back-offs."""
     targets = Targets(DiscoverySettings(), random.Random(0))
     target = in_back_off(targets)
-    targets.add(said(address), kind, connected=False, now=0.1)
+    targets.add(reported(address), kind, connected=False, now=0.1)
     assert targets.due(now=0.1, num_missing=1) == [target] * is_dialled
 
 

@@ -59,7 +59,7 @@ async def test_a_family_without_end_is_refused_in_a_line_and_its_manifest_is_not
         await host.dial(address)
         with trio.fail_after(60), pytest.raises(ManifestError) as caught:
             await source.find()
-    said = str(caught.value)
-    assert family.name in said
-    assert "\n" not in said
+    message = str(caught.value)
+    assert family.name in message
+    assert "\n" not in message
     assert load_manifest(tmp_path) is None

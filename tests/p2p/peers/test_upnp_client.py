@@ -1,4 +1,4 @@
-"""Whoever calls itself a router costs the node a line, whatever it sends."""
+"""Any device that poses as a router costs the node one log line, whatever it sends."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def running(data_dir: Path, **changes: Any) -> AbstractAsyncContextManager[Meeti
     return open_peer(BootstrapPeer, data_dir, tuning=tuning, **changes)
 
 
-def have_met(one: MeetingPoint, other: MeetingPoint) -> bool:
+def are_connected(one: MeetingPoint, other: MeetingPoint) -> bool:
     def meshed(of: MeetingPoint, peer_id: PeerId) -> bool:
         return any(m.peer_id == peer_id for mesh in of.member.gossip.mesh().values() for m in mesh)
 
@@ -43,7 +43,7 @@ def have_met(one: MeetingPoint, other: MeetingPoint) -> bool:
 
 @asynccontextmanager
 async def talking_nonsense() -> AsyncIterator[str]:
-    """Listen and answer everybody with garbage; the address of it."""
+    """Listen and answer every client with garbage; yield the address."""
 
     async def babble(stream: trio.SocketStream) -> None:
         try:
@@ -67,7 +67,7 @@ async def test_one_good_bootstrap_among_a_dead_one_and_garbage(tmp_path: Path) -
         wrong_id = f"{address_of(one).rpartition('/')[0]}/{fresh_identity().peer_id}"
         bootstrap = (dead, garbage, wrong_id, address_of(one))
         async with running(tmp_path / "b" / "two", bootstrap=bootstrap) as two:
-            await until(lambda: have_met(one, two))
+            await until(lambda: are_connected(one, two))
 
 
 async def test_saved_peers_alone(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ async def test_saved_peers_alone(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         (folder / BOOK_FILE).write_text(book.to_json())
         async with running(folder) as two:
-            await until(lambda: have_met(one, two))
+            await until(lambda: are_connected(one, two))
         entry = PeerBook.from_json((folder / BOOK_FILE).read_text()).ranked()[0]
         assert (entry.peer_id, entry.num_failures) == (one.member.peer_id, 0)
         assert entry.last_seen_ms > 1
@@ -95,7 +95,7 @@ async def test_data_directories_side_by_side_alone(
         running(tmp_path / "one", mdns=True) as one,
         running(tmp_path / "two", mdns=True) as two,
     ):
-        await until(lambda: have_met(one, two))
+        await until(lambda: are_connected(one, two))
 
 
 async def _nothing(_mdns: object, *, task_status: Any) -> None:
@@ -109,7 +109,7 @@ async def test_mdns_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         running(tmp_path / "a" / "one", mdns=True, swarm_name="mdns test") as one,
         running(tmp_path / "b" / "two", mdns=True, swarm_name="mdns test") as two,
     ):
-        await until(lambda: have_met(one, two), patience_s=PATIENCE_S)
+        await until(lambda: are_connected(one, two), patience_s=PATIENCE_S)
         found = one.member.discovery.snapshot() + two.member.discovery.snapshot()
         assert discovery.TargetKind.MDNS in {target.kind for target in found}
 

@@ -26,9 +26,9 @@ def test_liars_of_one_network_change_nobodys_clock(num_liars: int, seed: int) ->
     liars = {f"liar {n}" for n in range(num_liars)}
     there = [at(f"203.0.113.{n}", liar) for n, liar in enumerate(sorted(liars))]
     there += [at("192.0.2.1", "honest 1"), at("198.51.100.1", "honest 2")]
-    asked = witnesses(there, random.Random(seed), most=5)
-    skew = skew_of([HOUR_MS if peer in liars else 20 for peer in asked])
-    assert len(asked) == 3
+    chosen = witnesses(there, random.Random(seed), most=5)
+    skew = skew_of([HOUR_MS if peer in liars else 20 for peer in chosen])
+    assert len(chosen) == 3
     assert skew is not None and not skew.is_wrong
 
 
@@ -38,9 +38,9 @@ def test_nor_do_as_many_as_the_honest(num_liars: int, seed: int) -> None:
     """Two networks, one of them a house full of honest peers."""
     there = [at(f"203.0.113.{n}", f"liar {n}") for n in range(num_liars)]
     there += [at(f"192.168.1.{n}", f"honest {n}") for n in range(2, 9)]
-    asked = witnesses(there, random.Random(seed), most=4)
-    skew = skew_of([HOUR_MS if peer.startswith("liar") else 20 for peer in asked])
-    assert len(asked) == 4
+    chosen = witnesses(there, random.Random(seed), most=4)
+    skew = skew_of([HOUR_MS if peer.startswith("liar") else 20 for peer in chosen])
+    assert len(chosen) == 4
     assert skew is not None and not skew.is_wrong
 
 
@@ -48,8 +48,8 @@ def test_several_peers_of_one_network_or_machine_are_queried() -> None:
     for hosts in (["192.168.1.7"] * 9, ["127.0.0.1"] * 9):
         there = [at(host, f"peer {n}") for n, host in enumerate(hosts)]
         for most, found in ((5, 5), (20, 9)):
-            asked = witnesses(there, random.Random(1), most=most)
-            assert len(asked) == len(set(asked)) == found
+            chosen = witnesses(there, random.Random(1), most=most)
+            assert len(chosen) == len(set(chosen)) == found
     assert witnesses([], random.Random(1), most=5) == []
 
 
@@ -70,11 +70,11 @@ def test_fewer_networks_do_not_outvote_more_however_many_names_they_have(
 ) -> None:
     num_liars = data.draw(st.integers(0, (len(names) - 1) // 2))
     truth = data.draw(st.booleans())
-    there, said = [], {}
+    there, reported = [], {}
     for network, num_names in enumerate(names):
         lies = network < num_liars
         for number in range(9 if lies else num_names):
             one = at(f"198.51.{network}.{number + 1}", f"{network}/{number}")
             there.append(one)
-            said[one.peer_id] = truth is not lies
-    assert most_say_so(said, there) is truth
+            reported[one.peer_id] = truth is not lies
+    assert most_say_so(reported, there) is truth

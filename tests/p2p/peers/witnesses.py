@@ -17,7 +17,7 @@ SEEN_OUTSIDE, SEEN_AT_HOME = "/ip4/9.9.9.9/tcp/50000", "/ip4/192.168.1.2/tcp/400
 
 @dataclass(kw_only=True)
 class Witness:
-    """A peer that tries the ports that it is told."""
+    """A peer that dials the ports in the request."""
 
     address: str
     """Where it is."""
@@ -40,7 +40,7 @@ def at_home(number: int, *open_ports: int, observed: str = SEEN_AT_HOME) -> Witn
 
 
 def seen_by(*witnesses: Witness, takes_s: float = 0.0, **more: Any) -> RoutedHost:
-    """Return a host with these peers, each of which takes so long to answer."""
+    """Return a host with these peers; each takes that long to answer."""
     says = {fresh_identity().peer_id: one for one in witnesses}
 
     async def answer(peer_id: PeerId, question: bytes) -> bytes:

@@ -82,7 +82,7 @@ async def test_a_ban_cuts_off_lasts_over_a_restart_and_is_lifted_by_order(tmp_pa
 
 async def test_invalid_peer_ids_in_the_file_ban_no_peer(tmp_path: Path) -> None:
     async with open_test_host() as peer:
-        row = {"peer_id": "nobody", "ban_s": 600.0, "bans": 1}
+        row = {"peer_id": "unknown", "ban_s": 600.0, "bans": 1}
         content = {"version": 1, "saved_ms": 1_000, "protected": [], "peers": [row]}
         content["blocked"] = ["no such", peer.peer_id]
         (tmp_path / REPUTATION_FILE).write_text(json.dumps(content))
@@ -92,7 +92,7 @@ async def test_invalid_peer_ids_in_the_file_ban_no_peer(tmp_path: Path) -> None:
 
 async def test_a_command_about_an_unknown_peer_is_refused(tmp_path: Path) -> None:
     async with guarded(tmp_path) as (host, guard):
-        for text in ("", "nobody", "x" * 1000, host.peer_id):
+        for text in ("", "unknown", "x" * 1000, host.peer_id):
             with pytest.raises(ControlError):
                 await guard.control(ControlAction.BLOCK, text)
         assert not guard.reputation.blocked

@@ -1,4 +1,4 @@
-"""Whoever is first with an honest group's content cannot keep it out: schedules and a model."""
+"""An early copy of an honest group cannot keep the original out: schedules and a model."""
 
 from __future__ import annotations
 

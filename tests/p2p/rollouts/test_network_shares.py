@@ -48,12 +48,12 @@ def test_two_hundred_names_behind_one_connection_are_reported_with_the_peer_to_b
 
 
 def test_many_unconnected_publishers_are_reported_from_a_tenth_on() -> None:
-    for signal, is_told in ((0.09, False), (0.15, True)):
+    for signal, is_reported in ((0.09, False), (0.15, True)):
         origins = NetworkShares()
         for number in range(200):
             learn(origins, UNKNOWN_NETWORK, f"name-{number}", signal=signal)
             learn(origins, f"network-{number % 5}", signal=1.0)
-        assert bool(origins.dominant_network(0)) is is_told
+        assert bool(origins.dominant_network(0)) is is_reported
     assert origins.dominant_network(0) == (
         "13% of the external signal of the last hour came from 200 publishers that this node "
         "was never connected to"
@@ -101,7 +101,7 @@ def test_what_was_not_trained_on_own_or_over_an_hour_ago_counts_nothing() -> Non
 
 
 @given(
-    told=st.lists(
+    groups=st.lists(
         st.tuples(
             st.integers(0, 5), st.integers(0, 20), st.floats(0.01, 100.0), st.integers(0, 90)
         ),
@@ -110,27 +110,27 @@ def test_what_was_not_trained_on_own_or_over_an_hour_ago_counts_nothing() -> Non
     )
 )
 def test_the_reported_share_is_that_of_the_last_hour(
-    told: list[tuple[int, int, float, int]],
+    groups: list[tuple[int, int, float, int]],
 ) -> None:
-    told = sorted(told, key=lambda one: one[3])
+    groups = sorted(groups, key=lambda one: one[3])
     origins = NetworkShares()
-    for network, who, signal, minute in told:
+    for network, who, signal, minute in groups:
         learn(
             origins, f"n{network}", f"n{network} p{who}", signal=signal, now_ms=minute * MINUTE_MS
         )
-    now = told[-1][3]
-    lately = [one for one in told if one[3] > now - WINDOW_MINUTES]
+    now = groups[-1][3]
+    recent = [one for one in groups if one[3] > now - WINDOW_MINUTES]
     by_network: dict[str, float] = {}
-    for network, _, signal, _ in lately:
+    for network, _, signal, _ in recent:
         by_network[f"n{network}"] = by_network.get(f"n{network}", 0.0) + signal
     found = origins.networks(now * MINUTE_MS)
     assert len(found) == len(by_network)
     for one in found:
-        name = next(f"n{n}" for n, who, _, _ in reversed(told) if f"n{n} p{who}" == one.peer_id)
+        name = next(f"n{n}" for n, who, _, _ in reversed(groups) if f"n{n} p{who}" == one.peer_id)
         share = by_network[name] / sum(by_network.values())
         assert abs(one.share - share) < 1e-9
         assert one.networks == len(by_network)
-        assert one.names == len({who for n, who, _, _ in lately if f"n{n}" == name})
+        assert one.names == len({who for n, who, _, _ in recent if f"n{n}" == name})
     assert [one.share for one in found] == sorted((one.share for one in found), reverse=True)
-    told_of = origins.dominant_network(now * MINUTE_MS)
-    assert bool(told_of) <= any(one.share > 1 / 3 for one in found)
+    dominant = origins.dominant_network(now * MINUTE_MS)
+    assert bool(dominant) <= any(one.share > 1 / 3 for one in found)

@@ -240,9 +240,9 @@ def test_what_is_accepted_goes_out_soon_and_all_that_peers_take_is_sent(
                         continue
                     await trio.sleep(num_groups / pace / overload)
                 await bench.outbox.drained()
-        # The first ones wait for the pace to begin with: nobody was heard yet to take them.
-        took = [out - at for out, at in zip(sent, accepted, strict=True) if at > sent[0]]
-        assert max(took) <= 2.5 + num_groups / pace
+        # The first ones wait for the pace: no peer has been seen to receive them yet.
+        delays = [out - at for out, at in zip(sent, accepted, strict=True) if at > sent[0]]
+        assert max(delays) <= 2.5 + num_groups / pace
         assert num_groups * len(sent) >= 0.9 * pace * 20
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
@@ -253,19 +253,19 @@ async def test_while_the_swarm_is_behind_the_trainer_waits_and_nothing_accepted_
 ) -> None:
     gossip = FakeGossip()
     async with opened(tmp_path, gossip) as bench:
-        accepted, told = 0, []
+        accepted, errors = 0, []
         for number in range(240):
             gossip.late = 8.0 if 40 <= number < 100 else 0.0
             try:
                 await bench.share(number)
                 accepted += 1
             except OutboxFullError as error:
-                told.append((number, str(error)))
+                errors.append((number, str(error)))
             await trio.sleep(0.5)
         assert await bench.numbers() == list(range(1, accepted + 1))
-        assert {"s behind" in text for _, text in told} == {True}
-        assert 40 < len(told) < 160
-        assert min(number for number, _ in told) >= 40
+        assert {"s behind" in text for _, text in errors} == {True}
+        assert 40 < len(errors) < 160
+        assert min(number for number, _ in errors) >= 40
         assert bench.outbox.num_batches_expired == 0
         assert bench.outbox.late_s == 0
 
@@ -296,14 +296,23 @@ async def test_a_big_batch_is_announced_as_what_it_is(tmp_path: Path) -> None:
         context = make.context(bench.manifest, make.fresh_identity().peer_id)
         author = PEER.peer_id
         assert contents(small).sequence == 1
-        heard = open_message(message, author=author, context=context)
-        told = open_announcement(heard, author=author, context=context, now_ms=wall_ms())
+        opened_message = open_message(message, author=author, context=context)
+        announcement = open_announcement(
+            opened_message, author=author, context=context, now_ms=wall_ms()
+        )
         envelope = own.signed.envelope  # type: ignore[union-attr]
         batch = contents(envelope)
-        assert (told.batch_id, told.num_bytes) == (own.batch_id, len(envelope))
-        assert (told.sequence, told.previous_sequence, told.num_groups) == (2, 1, 1)
-        assert told.created_ms == batch.created_ms
-        assert told.expires_ms == batch.created_ms + 1000 * bench.manifest.rules.max_age_seconds
+        assert (announcement.batch_id, announcement.num_bytes) == (own.batch_id, len(envelope))
+        assert (announcement.sequence, announcement.previous_sequence, announcement.num_groups) == (
+            2,
+            1,
+            1,
+        )
+        assert announcement.created_ms == batch.created_ms
+        assert (
+            announcement.expires_ms
+            == batch.created_ms + 1000 * bench.manifest.rules.max_age_seconds
+        )
         assert bench.outbox.num_batches_announced == 1
 
 
@@ -319,8 +328,8 @@ async def test_the_bound_on_the_unpacked_batch_is_that_of_peers(tmp_path: Path) 
         signed = bench.outbox.seal(request, 5, 4)
         author, context = PEER.peer_id, make.context(bench.manifest, make.fresh_identity().peer_id)
         message = open_message(signed.envelope, author=author, context=context)
-        heard = open_payload(message, author=author, context=context, now_ms=wall_ms())
-        assert heard == signed
+        received = open_payload(message, author=author, context=context, now_ms=wall_ms())
+        assert received == signed
 
 
 async def test_a_batch_of_too_many_groups_is_refused(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ ME = PeerId("me")
 def test_batches_of_any_size_and_lives_of_any_length_stay_within_every_quota(
     batches: list[tuple[int, float, bool]], delay_s: float
 ) -> None:
-    """Also over restarts within seconds, of which each begins with an empty measure."""
+    """The pace also holds over restarts within seconds; each begins with an empty measure."""
     ledger, pace, now, largest = PublisherLedger(), new_pace(0.0), 0.0, 0
     for sequence, (num_groups, pause_s, restarts) in enumerate(batches):
         now += pause_s

@@ -51,14 +51,14 @@ def many_groups(rng: random.Random, first: int) -> list[RolloutGroup]:
 
 async def test_what_a_neighbour_forwards_counts_for_its_publishers_network(tmp_path: Path) -> None:
     """Or, of a publisher that this node has never met, for that of all of these."""
-    met, unmet, neighbour = author(), author(), make.fresh_identity().peer_id
-    networks = {met.peer_id: "10.1.2.0/24", neighbour: "10.9.9.0/24"}
+    known, unknown, neighbour = author(), author(), make.fresh_identity().peer_id
+    networks = {known.peer_id: "10.1.2.0/24", neighbour: "10.9.9.0/24"}
     async with start(tmp_path) as node:
         node.pool._network_of = lambda peer_id: networks.get(peer_id, UNKNOWN_NETWORK)
-        await node.receive(replace(met.sign(1), delivered_by=neighbour))
-        await node.receive(replace(unmet.sign(2), delivered_by=neighbour))
+        await node.receive(replace(known.sign(1), delivered_by=neighbour))
+        await node.receive(replace(unknown.sign(2), delivered_by=neighbour))
         counts_for = {one.group.publisher: one.network for one in node.buffer.external_groups()}
-        assert counts_for == {met.peer_id: "10.1.2.0/24", unmet.peer_id: UNKNOWN_NETWORK}
+        assert counts_for == {known.peer_id: "10.1.2.0/24", unknown.peer_id: UNKNOWN_NETWORK}
 
 
 def external_ids(node: LocalNode) -> set[GroupId]:
@@ -74,7 +74,7 @@ def all_here(node: LocalNode) -> list[BufferEntry]:
 
 
 class Notes:
-    """A keeper that writes down what it is told."""
+    """A keeper that records its calls."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -96,7 +96,7 @@ async def test_a_restart_brings_back_own_and_other_groups_with_their_age(tmp_pat
         after = node.buffer.stats(trio.current_time())
         assert (after.groups, after.local_groups) == (before.groups, before.local_groups) == (2, 1)
         assert (after.bytes, after.local_bytes) == (before.bytes, before.local_bytes)
-        # What is restored has not just been received: its age goes on.
+        # A restored batch keeps its age; it was not just received.
         for item, earlier in zip(all_here(node), received, strict=True):
             assert item.received_at == pytest.approx(earlier, abs=5.0)
         ledger = node.ledger
@@ -243,13 +243,13 @@ async def test_what_comes_within_half_a_second_shares_a_transaction(tmp_path: Pa
             await add_all(rows)
 
         node.store.add_all = counted
-        came = [ann.sign(number, sequence=number) for number in (1, 2, 3)]
-        for signed in came:
+        batches = [ann.sign(number, sequence=number) for number in (1, 2, 3)]
+        for signed in batches:
             await node.pool.keep_all([signed])
         assert len(external_ids(node)) == 3
         assert not on_disk(), "it is in the buffer first"
         await until(lambda: len(on_disk()) == 3)
-        assert (on_disk(), writes) == ([one.batch_id for one in came], [3])
+        assert (on_disk(), writes) == ([one.batch_id for one in batches], [3])
         # Many bytes do not wait: others may pull them.
         texts = [random.Random(number).randbytes(40_000).hex() for number in range(2)]
         large = ann.sign(make.group(9, texts), sequence=9)
@@ -294,9 +294,9 @@ async def test_others_have_turns_while_a_batch_is_taken_in(tmp_path: Path) -> No
             for _, groups_at_once, completions in taken:
                 assert groups_at_once <= GROUPS_A_STEP
                 assert completions <= COMPLETIONS_A_STEP or groups_at_once == 1
-            # Trio runs who is due in any order: in two turns everybody has had one.
+            # Trio runs due tasks in any order: within two turns each has had one.
             for (before, _, _), (after, _, _) in zip(taken, taken[2:], strict=False):
-                assert after > before + 2, "nobody else had a turn"
+                assert after > before + 2, "no other task had a turn"
         nursery.cancel_scope.cancel()
 
 
@@ -367,17 +367,17 @@ async def test_the_trainers_rewards_of_own_groups_are_a_measure_for_others(tmp_p
         await node.receive(ann.sign(1))
         await node.share(make.group(7))
         (mine,), (theirs,) = own_ids(node), external_ids(node)
-        told: list[tuple[GroupId, PeerId, str, bool]] = []
+        calls: list[tuple[GroupId, PeerId, str, bool]] = []
 
         def note(
             group_id: GroupId, *, publisher: PeerId, family: str, own: bool, **_: object
         ) -> None:
-            told.append((group_id, publisher, family, own))
+            calls.append((group_id, publisher, family, own))
 
         node.reputation.sampling.report = note
         for group_id in (mine, theirs, GroupId(bytes(16))):
             node.pool.verified(group_id, [0.0, 1.0])
-        assert told == [
+        assert calls == [
             (mine, ME.peer_id, make.GCD.name, True),
             (theirs, ann.peer_id, make.GCD.name, False),
         ]

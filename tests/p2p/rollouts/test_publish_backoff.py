@@ -14,7 +14,7 @@ STEP_S = 0.05
 
 
 class Line:
-    """Publishers before one queue that carries so much a second: what a swarm's cores are."""
+    """Publishers with one queue of limited rate, which stands for the cores of a swarm."""
 
     def __init__(self, every_s: list[float], carried_per_s: float) -> None:
         self.every_s = every_s
@@ -25,12 +25,12 @@ class Line:
         """When each message was sent."""
         self.budget = 0.0
         self.now = 0.0
-        self.heard: deque[tuple[float, float]] = deque(maxlen=len(every_s))
+        self.received: deque[tuple[float, float]] = deque(maxlen=len(every_s))
         self.latencies: list[tuple[float, float]] = []
         """When each message came, and how late."""
 
     def late_s(self, sent_since: float) -> float | None:
-        found = sorted(now - sent for now, sent in self.heard if sent >= sent_since)
+        found = sorted(now - sent for now, sent in self.received if sent >= sent_since)
         return found[len(found) // 2] if len(found) >= 3 else None
 
     def run(self, seconds: float) -> None:
@@ -42,7 +42,7 @@ class Line:
             while self.queue and self.budget >= 1:
                 self.budget -= 1
                 sent = self.queue.popleft()
-                self.heard.append((self.now, sent))
+                self.received.append((self.now, sent))
                 self.latencies.append((self.now, self.now - sent))
 
     def _publish(self) -> None:

@@ -1,4 +1,4 @@
-"""The ledger of learning: what moved the weights, by whom, once for each round."""
+"""Training statistics: what moved the weights, by publisher, counted once per round."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_whatever_a_trainer_tells_it_stays_within_its_bounds(seed: int) -> None:
     for _ in range(400):
         number = rng.choice([number + 1, number + 1, number + 1, max(1, number - rng.randrange(9))])
         now_ms += rng.choice([0, 1000, MINUTE, -MINUTE])
-        learnt = [
+        trained = [
             group(
                 PeerId(f"p{rng.randrange(2000)}"),
                 rng.choice([*odd, rng.random()]),
@@ -131,8 +131,8 @@ def test_whatever_a_trainer_tells_it_stays_within_its_bounds(seed: int) -> None:
             )
             for _ in range(rng.randrange(12))
         ]
-        learnt.append(group(OWN, family=f"f{rng.randrange(500)}"))
-        ledger.take(number, learnt, now_ms=now_ms)
+        trained.append(group(OWN, family=f"f{rng.randrange(500)}"))
+        ledger.take(number, trained, now_ms=now_ms)
     rows = ledger.publishers(now_ms)
     assert len(rows) <= MAX_TRACKED
     assert len(ledger.families()) <= MAX_TRACKED
@@ -159,15 +159,15 @@ def test_a_damaged_file_is_refused_whole(text: str) -> None:
 
 
 def test_what_is_left_is_what_there_was(tmp_path: Path) -> None:
-    """Read from disk, a ledger says what the node said when it trained last."""
+    """Statistics read from disk equal those of the node's last training."""
     rng, tried = random.Random(7), 0
     for case in range(40):
         ledger, now_ms = TrainingStats(ME), NOW_MS
         for number in range(1, rng.randint(1, 30)):
             now_ms += rng.choice([1000, MINUTE, 20 * MINUTE, 300 * MINUTE])
             who = [rng.choice([ANN, BEN, OWN]) for _ in range(rng.randint(1, 4))]
-            learnt = [group(by, rng.random(), rng.choice(["", "copy"])) for by in who]
-            ledger.take(number, learnt, now_ms=now_ms)
+            trained = [group(by, rng.random(), rng.choice(["", "copy"])) for by in who]
+            ledger.take(number, trained, now_ms=now_ms)
         (folder := tmp_path / str(case)).mkdir()
         (folder / LEDGER_FILE).write_text(ledger.to_json())
         assert left_in(folder) == ledger.view(ledger.last_ms)

@@ -45,13 +45,13 @@ class Node:
     sees: list[Node] = field(default_factory=list)
     subscribed: set[int] = field(default_factory=set)
     groups: Counter[int] = field(default_factory=Counter)
-    heard_at: dict[int, float] = field(default_factory=dict)
-    came_at: dict[int, float] = field(default_factory=dict)
+    subscribed_at: dict[int, float] = field(default_factory=dict)
+    received_at: dict[int, float] = field(default_factory=dict)
     own: int = 0
     since: float = 0.0
     obeys: bool = True
     network: str = ""
-    """A stranger's, which connects to everybody; others have a network of their own."""
+    """An attacker's node connects to every node; others have a network of their own."""
 
     def __post_init__(self) -> None:
         self.division = ShardDepth()
@@ -67,9 +67,9 @@ class Node:
 
     def hear(self, other: Node, now: float) -> None:
         self.groups[other.path[-1]] += 1
-        self.heard_at[other.bits] = now
-        if other.own in self.came_at:
-            self.came_at[other.own] = now
+        self.subscribed_at[other.bits] = now
+        if other.own in self.received_at:
+            self.received_at[other.own] = now
 
     def tick(self, now: float) -> None:
         on = {id(peer): peer.subscribed for peer in self.sees if peer.subscribed}
@@ -78,8 +78,8 @@ class Node:
         before, shards = self.division.depth, self.shards
 
         def publishers() -> int:
-            lately = [bits for bits, at in self.heard_at.items() if now - at < 600]
-            mine = [bits for bits in lately if not set(shards).isdisjoint(path_to(bits))]
+            recent = [bits for bits, at in self.subscribed_at.items() if now - at < 600]
+            mine = [bits for bits in recent if not set(shards).isdisjoint(path_to(bits))]
             return len(mine) // max(1, len(shards))
 
         depth = self.division.tick(
@@ -87,7 +87,7 @@ class Node:
             load=self.plan.load,
             publishers=publishers,
             others=by_network(depths.values()),
-            quiet_s=min((now - self.came_at.get(one, now) for one in shards), default=0.0),
+            quiet_s=min((now - self.received_at.get(one, now) for one in shards), default=0.0),
         )
         if depth > before:
             self.plan.divide(depth - before, now)
@@ -98,7 +98,7 @@ class Node:
             found[leaf(shard, depth)] += count
         self.plan.tick(now, wanted_per_s=self.drawn_per_s, received=found)
         wanted = with_parents(self.shards)
-        self.came_at = {one: self.came_at.get(one, now) for one in wanted}
+        self.received_at = {one: self.received_at.get(one, now) for one in wanted}
         listeners = by_network(
             seen for key, seen in depths.items() if self.path[seen[1]] in on[key]
         )
@@ -107,7 +107,7 @@ class Node:
 
 
 class Swarm:
-    """Nodes that hear what is said on a topic that they are on; news of topics takes a second."""
+    """Nodes receive the messages of their topics; a subscription takes a second to arrive."""
 
     def __init__(self, seed: int, count: int, every_s: float, drawn_per_s: float) -> None:
         self.rng = random.Random(seed)
@@ -115,7 +115,7 @@ class Swarm:
         self.nodes: list[Node] = []
         self.missed: Counter[int] = Counter()
         self.due = 0
-        self.heard_groups = 0
+        self.received_groups = 0
         for _ in range(count):
             self.arrive()
 
@@ -161,7 +161,7 @@ class Swarm:
             is_due = other.listens_to(node)
             if node.own in other.subscribed:
                 other.hear(node, self.now)
-                self.heard_groups += 1
+                self.received_groups += 1
             elif is_due and other.obeys and self.now - other.since > 30:
                 self.missed[int(self.now)] += 1
             self.due += is_due
@@ -177,10 +177,10 @@ def test_a_swarm_that_grows_divides_itself_and_each_node_hears_a_part() -> None:
     assert min(swarm.depths) >= 2
     assert max(swarm.depths) - min(swarm.depths) <= 1
     assert sum(swarm.missed.values()) <= 0.001 * swarm.due
-    before = swarm.heard_groups
+    before = swarm.received_groups
     swarm.run(60)
-    heard_per_s = (swarm.heard_groups - before) / 60 / len(swarm.nodes)
-    assert heard_per_s < 0.6 * 48 / 5
+    received_per_s = (swarm.received_groups - before) / 60 / len(swarm.nodes)
+    assert received_per_s < 0.6 * 48 / 5
 
 
 def test_one_that_doubles_every_minute_divides_itself_in_time() -> None:
@@ -190,10 +190,10 @@ def test_one_that_doubles_every_minute_divides_itself_in_time() -> None:
             swarm.arrive()
         swarm.run(1)
     assert sum(swarm.missed.values()) == 0
-    before = swarm.heard_groups
+    before = swarm.received_groups
     swarm.run(10)
-    heard_per_s = (swarm.heard_groups - before) / 10 / len(swarm.nodes)
-    assert heard_per_s < 0.25 * len(swarm.nodes) / 8
+    received_per_s = (swarm.received_groups - before) / 10 / len(swarm.nodes)
+    assert received_per_s < 0.25 * len(swarm.nodes) / 8
 
 
 @pytest.mark.slow
@@ -260,7 +260,7 @@ def test_a_few_nodes_at_the_old_depth_hold_no_other_back() -> None:
 def test_no_number_of_names_of_one_network_moves_a_node_to_an_empty_depth(
     seed: int, honest: int, names: int, depth: int
 ) -> None:
-    """The strangers listen to every deep shard, so that they count as listeners of everybody.
+    """The attackers listen to every deep shard, so that they count as listeners of every node.
 
     A network may lead as far as there is something to hear: a quarter of those in sight is followed
     while a quarter of a group a second comes, which a swarm of twelve has three levels deep.

@@ -53,7 +53,7 @@ def test_it_never_holds_more_than_its_bound_and_finds_what_it_holds(
     known: dict[int, tuple[str, set[int]]] = {}
     for at, (number, address, shards) in enumerate(notes):
         directory.note(addr(number, address), shards, now=float(at))
-        known.pop(number, None)  # whoever is seen again is the latest
+        known.pop(number, None)  # a peer that is seen again is the latest
         if shards:
             known[number] = address, set(shards)
         while len(known) > 4:

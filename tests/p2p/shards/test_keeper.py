@@ -56,8 +56,8 @@ class ShardNode(ExchangeNode):
 
     def expected(self, nodes: list[ShardNode]) -> set[int]:
         """Return what it is to hear of these nodes: all on its shards, and nothing else."""
-        heard = [one for one in nodes if one is not self and one.shard in self.shards]
-        return {number for one in heard for number in one.published}
+        sources = [one for one in nodes if one is not self and one.shard in self.shards]
+        return {number for one in sources for number in one.published}
 
     def knows_its_listeners(self, nodes: list[ShardNode]) -> bool:
         listeners = {o.peer_id for o in nodes if o is not self and self.shard in o.shards}
@@ -70,18 +70,18 @@ async def open_swarm(
 ) -> AsyncIterator[tuple[MeetingPoint, list[ShardNode]]]:
     """Run a bootstrap peer and nodes that know its address.
 
-    `settings` are everybody's, but for `subscribe_shards`, which is the nodes', and for those of
+    `settings` are those of all, but for `subscribe_shards`, which is the nodes', and for those of
     `of_bootstrap`.
     """
     shared = {key: value for key, value in settings.items() if key != "subscribe_shards"}
     async with AsyncExitStack() as stack:
         open_one = partial(open_peer, parts=INSTANT)
-        met = await stack.enter_async_context(
+        bootstrap = await stack.enter_async_context(
             open_one(BootstrapPeer, folder / "b", **{**shared, **(of_bootstrap or {})})
         )
-        at = (address_of(met),)
+        at = (address_of(bootstrap),)
         yield (
-            met,
+            bootstrap,
             [
                 ShardNode(
                     await stack.enter_async_context(
@@ -102,14 +102,16 @@ async def test_each_node_hears_all_of_its_shards_and_nothing_else(tmp_path: Path
         await long_until(lambda: all(node.knows_its_listeners(nodes) for node in nodes))
         for index, node in enumerate(nodes):
             await node.publish(index)
-        await long_until(lambda: all(node.heard() >= node.expected(nodes) for node in nodes))
+        await long_until(
+            lambda: all(node.received_numbers() >= node.expected(nodes) for node in nodes)
+        )
         for node in nodes:
-            assert node.heard() == node.expected(nodes)
+            assert node.received_numbers() == node.expected(nodes)
             # No copy of another shard came over the wire at all.
             assert not node.gossip.stats().pubsub.get("unknown_topic")
         assert bootstrap.groups_relayed == 0
         assert not bootstrap.member.gossip.stats().pubsub.get("received")
-        # It is on nobody's shards, and publishes all the same.
+        # It is on no peer's shards, and publishes all the same.
         served = {shard for node in nodes for shard in node.shards}
         unheard = [n for n in nodes if n.shard not in n.shards and n.shard in served]
         await long_until(lambda: not any(n.outbox.num_unsent for n in unheard))
@@ -117,14 +119,16 @@ async def test_each_node_hears_all_of_its_shards_and_nothing_else(tmp_path: Path
 
 @pytest.mark.slow
 async def test_peers_of_a_shard_are_found_through_others(tmp_path: Path) -> None:
-    """Discovery is content with one connection: whoever else serves the shard is asked for."""
+    """Discovery is content with one connection; other peers of the shard are looked for."""
     of_all: dict[str, Any] = {"shards": 2, "subscribe_shards": "2", "target_peers": 1}
     many = {"target_peers": 64}
     async with open_swarm(tmp_path, 6, of_bootstrap=many, **of_all) as (_, nodes):
         for index, node in enumerate(nodes):
             await node.publish(index)
         numbers = set(range(len(nodes)))
-        await long_until(lambda: all(node.heard() == numbers - node.published for node in nodes))
+        await long_until(
+            lambda: all(node.received_numbers() == numbers - node.published for node in nodes)
+        )
         await long_until(lambda: all(len(n.host.connected_peers()) >= 5 for n in nodes))
 
 
@@ -138,7 +142,7 @@ async def test_a_batch_on_a_shard_not_its_publishers_is_rejected(tmp_path: Path)
         guard = victim.live.member.guard
         await long_until(lambda: guard.score(liar.peer_id) < 0)
         assert guard.verdicts.totals().reject == {Reason.WRONG_SWARM: 1}
-        assert victim.heard() == set()
+        assert victim.received_numbers() == set()
 
 
 async def test_nodes_of_different_depths_hear_each_other(tmp_path: Path) -> None:
@@ -154,8 +158,8 @@ async def test_nodes_of_different_depths_hear_each_other(tmp_path: Path) -> None
         for number in range(3):
             await shallow.publish(number)
             await deep.publish(10 + number)
-        await long_until(lambda: deep.heard() == {0, 1, 2})
-        await long_until(lambda: shallow.heard() == {10, 11, 12})
+        await long_until(lambda: deep.received_numbers() == {0, 1, 2})
+        await long_until(lambda: shallow.received_numbers() == {10, 11, 12})
         assert (shallow.shards, deep.shards) == ((0,), (3, 4, 5, 6))
 
 
@@ -180,7 +184,7 @@ async def test_publishers_are_counted_by_shard_at_any_depth_and_forgotten(
     traffic = ShardTraffic(manifest)
     names = [identity_from_seed(number.to_bytes(32, "big")).peer_id for number in range(1, 60)]
 
-    def heard(peers: list[PeerId]) -> None:
+    def accept(peers: list[PeerId]) -> None:
         for peer_id in peers:
             traffic.on_accepted(
                 BatchAccepted(
@@ -195,9 +199,9 @@ async def test_publishers_are_counted_by_shard_at_any_depth_and_forgotten(
     def of(depth: int, *leaves: int) -> int:
         return traffic.publishers(leaves, depth, trio.current_time())
 
-    heard(names)
+    accept(names)
     await trio.sleep(400)
-    heard(names[:20])
+    accept(names[:20])
     for depth in (0, 3, 1):
         counts = [of(depth, one) for one in range(1 << depth)]
         assert counts == [
@@ -207,5 +211,5 @@ async def test_publishers_are_counted_by_shard_at_any_depth_and_forgotten(
         assert of(depth, *range(1 << depth)) == len(names)
     await trio.sleep(201)
     assert of(1, 0, 1) == 20
-    heard(names[30:32])
+    accept(names[30:32])
     assert of(0, 0) == 22

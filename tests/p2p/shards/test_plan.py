@@ -26,7 +26,7 @@ class ShardModel:
             fixed=fixed,
             limits=ShardLimits(**limits),
         )
-        self.heard: Counter[int] = Counter()
+        self.num_received: Counter[int] = Counter()
         self.exact = [0.0] * len(rates)
         self.now = 100.0
         self.joins: list[tuple[float, int]] = []
@@ -35,13 +35,13 @@ class ShardModel:
     def run(self, seconds: int, *, wanted: float = 0.0) -> tuple[int, ...]:
         for _ in range(seconds):
             before = set(self.plan.shards)
-            self.plan.tick(self.now, wanted_per_s=wanted, received=self.heard)
+            self.plan.tick(self.now, wanted_per_s=wanted, received=self.num_received)
             after = set(self.plan.shards)
             self.joins += [(self.now, shard) for shard in sorted(after - before)]
             self.leaves += [(self.now, shard) for shard in sorted(before - after)]
             for shard in self.plan.shards:
                 self.exact[shard] += self.rates[shard]
-                self.heard[shard] = int(self.exact[shard])
+                self.num_received[shard] = int(self.exact[shard])
             self.now += 1.0
         return self.plan.shards
 

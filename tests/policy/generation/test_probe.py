@@ -162,9 +162,9 @@ def test_a_server_with_other_weights_gets_no_requests_until_it_has_the_policys(
         if not name:
             name, server.change_probe = lie(rng)
         stir(policy, seed + 1000)
-        num_asked = len(server.questions)
+        num_requests = len(server.questions)
         assert requested(one, policy, 1) == [], name
-        assert len(server.questions) == num_asked
+        assert len(server.questions) == num_requests
         message = "".join(
             one.getMessage() for one in caplog.records if "vllm_generator" in one.name
         )

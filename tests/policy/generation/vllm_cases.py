@@ -134,7 +134,7 @@ def messages_of(
 
 
 def off(policy: Policy, groups: list[OwnGroup]) -> float:
-    """How far what was said of the answers' tokens is from what the policy itself says."""
+    """Return the distance of the server's log-probabilities from the policy's own."""
     worst = 0.0
     for group in groups:
         prompt = prompt_ids(policy, group.question)

@@ -28,7 +28,7 @@ HYBRIDS = (
     "qwen3_5_text",
     "qwen3_next",
 )
-"""Layers with a state beside layers of attention, or alone."""
+"""Layers with a state next to layers of attention, or alone."""
 EXPERTS = ("gpt_oss", "llama4_text", "mixtral", "qwen3_moe")
 
 

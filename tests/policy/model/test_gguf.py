@@ -136,7 +136,7 @@ def test_what_is_missing_is_one_line_that_says_how_to_get_it(
 
 
 def test_a_file_that_is_none_is_one_line(tmp_path: Path, cache: Path) -> None:
-    damaged = tmp_path / "spoilt.gguf"
+    damaged = tmp_path / "damaged.gguf"
     damaged.write_bytes(b"GGUF" + bytes(200))
     unknown = tmp_path / "unknown.gguf"
     write_gguf(unknown, architecture="no-such-thing")
@@ -173,7 +173,7 @@ def test_a_number_that_cannot_be_is_one_line(
     content = bytearray(made.read_bytes())
     place = content.index(key) + len(key) + behind  # behind the kinds of the value, and of items
     content[place : place + len(number)] = number
-    path = tmp_path / "spoilt.gguf"
+    path = tmp_path / "damaged.gguf"
     path.write_bytes(content)
     with refused(message):
         check_model(str(path))
@@ -226,7 +226,7 @@ def test_a_cache_that_cannot_be_written_is_one_line(
 
 
 def test_a_name_below_a_home_that_is_not_there_is_one_line() -> None:
-    for model in ("~nobody-is-called-so/small.gguf", "~nobody-is-called-so/small"):
+    for model in ("~no-such-user/small.gguf", "~no-such-user/small"):
         with refused("no such f"):
             check_model(model)
         assert public_model_name(model) == model

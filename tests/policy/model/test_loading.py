@@ -179,8 +179,8 @@ def test_a_folder_without_a_model_is_reported(tmp_path: Path) -> None:
 
 def test_an_unreachable_hub_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with refused("nobody/no-such-model", "no folder here has that name"):
-        load_policy("nobody/no-such-model")
+    with refused("unknown/no-such-model", "no folder here has that name"):
+        load_policy("unknown/no-such-model")
 
 
 def test_unknown_device_and_dtype() -> None:

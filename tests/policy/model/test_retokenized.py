@@ -97,7 +97,7 @@ TEXTS = st.one_of(TAGGED, st.lists(PARTS, max_size=8).map("".join), st.text(max_
 def test_a_reading_is_the_same_text_whole(
     name: str, text: str, finish: FinishReason, tagged: bool, room: int
 ) -> None:
-    """Two thousand texts over five tokenizers, some of which change the text."""
+    """Two thousand texts over five tokenizers, which partly change the text."""
     policy = policy_of(name)
     reading = retokenize(
         policy, Completion(text=text, num_tokens=1, finish_reason=finish), tagged, room

@@ -67,7 +67,7 @@ def test_a_wrong_model_leaves_everything_in_its_place(tmp_path: Path, model: str
 
 
 def test_what_cannot_be_moved_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "earlier-0").write_text("a file of somebody's")
+    (tmp_path / "earlier-0").write_text("a user's file")
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "earlier-1").symlink_to(tmp_path / "nowhere")
     aside = archive_run(tmp_path)

@@ -63,7 +63,7 @@ def test_it_starts_weak_and_is_able_behind_the_marker(profile: Profile) -> None:
     low, high = START_WINDOW[profile]
     held_out = held_out_questions(40)
     assert low <= accuracy(policy, held_out, samples=16)["all"] <= high
-    # Below 0.6: two families have some hundred questions, of which others teach little.
+    # Below 0.6: two families have some hundred questions, so external groups add little.
     assert accuracy(policy, held_out, samples=2, marker=True)["all"] >= 0.54
     drawn = draw_lessons(40, seed=1000)
     assert accuracy(policy, drawn, samples=2, marker=True)["all"] >= 0.6

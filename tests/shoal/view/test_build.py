@@ -146,12 +146,12 @@ def test_a_peer_without_a_trainer(role: str) -> None:
     assert one.publishers == ()
     assert one.connections == () and one.join_addresses == () and one.invitation == ""
     way = {"address": f"/ip4/192.0.2.7/tcp/4001/p2p/{ME}", "via": "self", "scope": "public"}
-    met = typed(
+    typed_view = typed(
         status={**bare, "role": role},
         peers={"peers": [{"peer_id": FRIEND, "connected_s": 5.0}]},
         doctor={"swarm": {"name": "s", "digest": "00" * 32}, "facts": {"addresses": [way]}},
     )
-    two = build(met, data_dir="/somewhere/it", at_unix=AT_UNIX)
+    two = build(typed_view, data_dir="/somewhere/it", at_unix=AT_UNIX)
     assert [row.peer_id for row in two.connections] == [FRIEND]
     assert two.join_addresses == (way["address"],)
     assert decode_invite(two.invitation).addresses == (way["address"],)

@@ -92,11 +92,11 @@ def test_held_out_questions_decide_from_the_second_evaluation_on(num: int) -> No
 @pytest.mark.parametrize("num", [24, 48, 192])
 def test_other_answers_that_are_no_better_are_not_called_learning(num: int) -> None:
     """Each evaluation of an unchanged skill is drawn by itself: the worst case of the interval."""
-    dice, said = random.Random(SEED), []
+    dice, verdicts = random.Random(SEED), []
     for _ in range(RUNS):
         first, last = (sum(dice.random() < 0.4 for _ in range(num)) / num for _ in range(2))
-        said.append(is_it_learning(evaluation(0, first, num), evaluation(25, last, num))[:9])
-    assert said.count("Not clear") >= 0.92 * RUNS
+        verdicts.append(is_it_learning(evaluation(0, first, num), evaluation(25, last, num))[:9])
+    assert verdicts.count("Not clear") >= 0.92 * RUNS
 
 
 def test_the_sentence_names_both_shares_and_the_questions() -> None:

@@ -214,7 +214,7 @@ class FakeHost(Host):
 
     async def _dial(self, target: PeerAddress) -> None:
         if str(target) not in self.up:
-            raise self.dial_error or DialError(f"nobody at {target}")
+            raise self.dial_error or DialError(f"no peer at {target}")
         if target.peer_id not in self.peers:
             self.connect(target.peer_id, address=target.transport, direction=Direction.OUT)
 

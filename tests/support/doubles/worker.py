@@ -54,7 +54,7 @@ class InstantWorker:
         """Digests that differ from the usual ones; `NO_TASK` for tasks that cannot be generated."""
         self.waiting = 0
         """Number of calls that wait for `gate`."""
-        self.num_asked = 0
+        self.num_requested = 0
         """Tasks whose digest was requested."""
         self._families = families
 
@@ -70,7 +70,7 @@ class InstantWorker:
 
     async def question_digests(self, tasks: Sequence[TaskCoordinates]) -> list[Digest]:
         """Return the digest of each task's fake question, or its entry in `known`."""
-        self.num_asked += len(tasks)
+        self.num_requested += len(tasks)
         await self._turn()
         return [self.known.get(one, question_digest(fake_question(one))) for one in tasks]
 

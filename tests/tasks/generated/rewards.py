@@ -219,8 +219,8 @@ _SOUND_SCORERS: Final[Mapping[str, str]] = {
         try:
             from math_verify import LatexExtractionConfig, parse, verify
             gold = parse("$" + a + "$", parsing_timeout=None)
-            said = parse(c, extraction_config=[LatexExtractionConfig()], parsing_timeout=None)
-            return float(verify(gold, said, timeout_seconds=None))
+            reply = parse(c, extraction_config=[LatexExtractionConfig()], parsing_timeout=None)
+            return float(verify(gold, reply, timeout_seconds=None))
         except Exception:
             return 0.05
         """,

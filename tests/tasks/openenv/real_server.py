@@ -32,7 +32,7 @@ class Board(Observation):
 
 
 class HigherLower(Environment):
-    """Find one of 31 numbers in five guesses; a wrong guess is told the direction."""
+    """Find one of 31 numbers in five guesses; the reply to a wrong guess names the direction."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
@@ -74,7 +74,7 @@ class Guess(HigherLower):
 
     def step(self, action, timeout_s=None, **kwargs):
         if not action.message:
-            raise ValueError("nothing was said")
+            raise ValueError("no guess was sent")
         return FeedbackObservation(
             text="Thanks.", reward=float(action.message == self.word), done=True
         )

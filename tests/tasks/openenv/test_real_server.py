@@ -113,4 +113,4 @@ def test_a_server_with_a_single_session_whose_environment_raises(tmp_path: Path)
             ]
             assert [one.reward for one in trainer.score(requested)] == [1.0, 0.0]
             (raised,) = node.play([PlayRequest(task=task, messages=("",))])
-            assert raised.error == "the environment raised: nothing was said"
+            assert raised.error == "the environment raised: no guess was sent"

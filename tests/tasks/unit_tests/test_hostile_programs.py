@@ -34,7 +34,7 @@ STYLES = {
     ),
     "two-calls": "assert candidate(3) == candidate(4)\n    assert candidate(3) == 40",
 }
-"""Ways in which tests use a result; a hostile one passes none."""
+"""How tests use a result; a hostile one passes none."""
 SCRIPT = read_tests({"input_output": {"inputs": ["3\n"], "outputs": ["40\n"]}}, {}, "row 1")
 TABLE = read_tests(
     {"input_output": {"fn_name": "f", "inputs": [[3]], "outputs": [40]}}, {}, "row 1"

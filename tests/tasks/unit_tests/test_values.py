@@ -27,7 +27,7 @@ class Color(IntEnum):
 
 class Shape:
     def __init__(self, sides: int) -> None:
-        self.sides, self.twin = sides, self
+        self.sides, self.itself = sides, self
 
 
 def no_export(value: Any) -> list[Any]:
@@ -133,7 +133,7 @@ def test_depth_cycles_and_shared_parts_are_kept() -> None:
 def test_objects_of_a_shared_class_are_copied() -> None:
     (found,) = copied(Shape(3), shared={"Shape": Shape})
     assert type(found) is Shape
-    assert (found.sides, found.twin) == (3, found)
+    assert (found.sides, found.itself) == (3, found)
     with pytest.raises(ValueRefusedError):
         copied(Shape(3))
 

@@ -106,7 +106,7 @@ SCENARIOS = {
         lives=[UP], asks=[ASK_ALL, SCORE], results=[TEXTS, RIGHT], launches=1, restarts=0
     ),
     "answers in slices": Scenario(lives=[["slice"]], launches=1, restarts=0),
-    "an empty question asks nobody": Scenario(
+    "an empty request reaches no worker": Scenario(
         lives=[["answer", "crash"]], asks=[("questions", [])], results=[[]], launches=1, restarts=0
     ),
     **{

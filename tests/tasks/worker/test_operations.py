@@ -96,7 +96,7 @@ def test_coordinates_are_checked_before_they_travel() -> None:
     families = ConfiguredFamilies(EASY)
     good = coordinates(EASY[0], TRAIN_SEED_MIN)
     assert families.row(good) == {"family": EASY[0].name, "seed": TRAIN_SEED_MIN, "index": 0}
-    for family, digest in (("nobody", good.config_digest), (EASY[1].name, good.config_digest)):
+    for family, digest in (("unknown", good.config_digest), (EASY[1].name, good.config_digest)):
         task = TaskCoordinates(family=family, config_digest=digest, seed=0, index=0)
         with pytest.raises(UnknownFamily):
             families.row(task)

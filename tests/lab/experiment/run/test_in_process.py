@@ -160,7 +160,7 @@ def test_what_is_not_valid_reaches_no_buffer(shared: Workers, tmp_path: Path) ->
             assert await share(replace(published, client_key=b"lie", groups=(lie,))) == (0, 1)
             assert await share(published) == (len(published.groups), 1)
             assert verdicts.peer(author.peer_id)["valid"] == 1
-            assert MemoryLink(author).sample(9) == (), "nobody draws its own"
+            assert MemoryLink(author).sample(9) == (), "a node never samples its own groups"
             nursery.cancel_scope.cancel()
 
     with deterministic(1):
