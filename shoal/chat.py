@@ -65,7 +65,7 @@ def _talk(policy: Policy, arguments: argparse.Namespace, console: Terminal) -> N
             continue
         turns.append({"role": "user", "content": line})
         try:
-            body = {"messages": turns, "max_tokens": arguments.max_tokens}
+            body = {"messages": turns, "max_tokens": arguments.max_new_tokens}
             reply = ServedRequest("chat", batcher, body).reply()
         except BadRequestError as error:
             turns.pop()
@@ -98,15 +98,14 @@ def _show(
         return
     console.print_lines(answer)
     if choice["finish_reason"] == "length":
-        console.print("(cut at --max-tokens)", style="dim")
+        console.print("(cut at --max-new-tokens)", style="dim")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="shoal chat", description=DESCRIPTION)
     policy_flags(parser)
     parser.add_argument(
-        "--max-tokens",
-        dest="max_tokens",
+        "--max-new-tokens",
         type=whole(1, 1 << 20),
         default=256,
         metavar="N",

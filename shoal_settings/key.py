@@ -47,14 +47,18 @@ _UNITS: Final = {
 def read_size(value: object) -> object:
     """Return a size as a number of bytes: `256MB` is 256,000,000 and `256MiB` is 268,435,456.
 
-    A value that is no text is left to the check of its type. Raises ValueError for another text.
+    A value that is no text is left to the check of its type. Raises ValueError for another text,
+    and for `256Mb`, which means megabits.
     """
     if not isinstance(value, str):
         return value
     found = _SIZE.fullmatch(value.strip())
     if found is None:
         raise ValueError("must be a size, such as 256MB, 1.5GiB or a number of bytes")
-    return round(Decimal(found[1]) * _UNITS[(found[2] or "").lower()])
+    unit = found[2] or ""
+    if not unit.islower() and value.strip().endswith("b"):
+        raise ValueError(f"is in bits: write {value.strip()[:-1]}B for bytes")
+    return round(Decimal(found[1]) * _UNITS[unit.lower()])
 
 
 def size_text(num_bytes: int) -> str:

@@ -217,6 +217,12 @@ def test_a_size_has_a_unit_or_is_a_number_of_bytes(text: str, num_bytes: int) ->
     assert read_size(size_text(num_bytes)) == num_bytes
 
 
+@pytest.mark.parametrize("text", ["256Mb", "1.5 Gib", "8Kb"])
+def test_a_size_in_bits_is_refused_with_the_size_in_bytes(text: str) -> None:
+    with pytest.raises(ValueError, match=f"is in bits: write {text[:-1]}B for bytes"):
+        read_size(text)
+
+
 def test_every_size_among_the_settings_is_listed() -> None:
     named = {name for name in Settings.model_fields if name.endswith("_bytes")}
     assert set(SIZES) == named

@@ -22,7 +22,7 @@ def test_each_line_is_answered_until_the_input_ends(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("2 + 3\n\n4 + 4\n"))
-    assert main(["chat", "--model", "tiny", "--max-tokens", "4", "--json"]) == EXIT_OK
+    assert main(["chat", "--model", "tiny", "--max-new-tokens", "4", "--json"]) == EXIT_OK
     answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     for answer in answers:
         check("chat", answer)
@@ -33,7 +33,7 @@ def test_each_line_is_answered_until_the_input_ends(
 @pytest.mark.slow
 def test_a_line_that_is_too_long_is_reported_and_the_next_is_answered() -> None:
     """In a process of its own, with a pipe for a keyboard."""
-    command = [sys.executable, "-m", "shoal", "chat", "--model", "tiny", "--max-tokens", "4"]
+    command = [sys.executable, "-m", "shoal", "chat", "--model", "tiny", "--max-new-tokens", "4"]
     typed = f"{'9' * 5000}\n2 + 3\n"
     done = subprocess.run(command, input=typed, capture_output=True, text=True, check=False)
     assert done.returncode == EXIT_OK, done.stderr
@@ -49,7 +49,7 @@ def test_a_conversation_goes_on_until_an_empty_line(
     tokenizer = tiny_models.tokenizer(answer_token=False)
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(tmp_path)
-    flags = ["--model", str(tmp_path), "--max-tokens", "4", "--json"]
+    flags = ["--model", str(tmp_path), "--max-new-tokens", "4", "--json"]
     monkeypatch.setattr(sys, "stdin", io.StringIO("2 + 3\n" * 20 + "\n2 + 3\n"))
     code = main(["chat", *flags])
     output = capsys.readouterr()
