@@ -5,7 +5,7 @@ completions of 200 characters) a second. *quiet*: a batch of one group every 16 
 batch in one other node's buffer. CPU is the process's; steps, calls and frames are counted in
 another run of the same schedule, because counting costs time.
 
-    python -m benchmarks.data_path --beside TREE
+    python -m benchmarks.data_path --against TREE
 
 runs another checkout at the same time, so that other load on the machine affects both equally.
 `--slowly 5` slows Trio's clock to a fifth of real time in all of them, so that the pace can be kept
@@ -250,11 +250,11 @@ _OF_COUNTED = (*_FIGURES, "copies")
 
 
 def measure(
-    options: Options, beside: Path | None = None, only: str = "", slowness: float = 1.0
+    options: Options, against: Path | None = None, only: str = "", slowness: float = 1.0
 ) -> Report:
-    """Measure this checkout and, at the same time, the one at `beside`. `only` names one pace;
+    """Measure this checkout and, at the same time, the one at `against`. `only` names one pace;
     `slowness` divides the clock's speed."""
-    trees = {"here": ROOT, **({"beside": beside} if beside else {})}
+    trees = {"here": ROOT, **({"against": against} if against else {})}
     repeats = 1 if options.quick else 3
     results: dict[str, Any] = {}
     for pace in (
@@ -294,7 +294,7 @@ def _rows(
 
 def _arguments() -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--beside", type=Path)
+    parser.add_argument("--against", type=Path)
     parser.add_argument("--only", choices=("busy", "quiet"), default="")
     parser.add_argument("--slowly", type=float, default=1.0)
     return parser.parse_known_args()
@@ -303,6 +303,6 @@ def _arguments() -> tuple[argparse.Namespace, list[str]]:
 if __name__ == "__main__":
     mine, others = _arguments()
     chosen = functools.partial(
-        measure, beside=mine.beside, only=mine.only, slowness=max(1.0, mine.slowly)
+        measure, against=mine.against, only=mine.only, slowness=max(1.0, mine.slowly)
     )
     sys.exit(main("data_path", __doc__ or "", chosen, others))

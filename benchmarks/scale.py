@@ -57,7 +57,7 @@ def _flat(what: str, cases: Mapping[str, Mapping[str, Any]], figure: str) -> lis
     grown = cases[most][figure] / cases[least][figure] - 1
     return [
         Goal(
-            what=f"{what}, {figure}: {most} nodes beside {least}",
+            what=f"{what}, {figure}: {most} nodes against {least}",
             goal="within 20 %",
             measured=round(grown, 3),
             met=abs(grown) <= _FLAT,

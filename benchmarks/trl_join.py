@@ -327,21 +327,21 @@ def _share(
     goals: list[Goal],
 ) -> None:
     """Measure the time that joining takes from TRL with one model."""
-    with neighbour(place / f"beside-{model}", pace_s=pace_s) as (line, _):
+    with neighbour(place / f"neighbour-{model}", pace_s=pace_s) as (line, _):
         note(f"TRL with {model}, joined")
         joined = results[model] = _trl(place / model, line, rounds, model=model)
     share = joined["api_share_of_cpu"] + joined["beside_share_of_cpu"]
     joined["joining_share_of_cpu"] = share
     wall = joined["api_share_of_wall"]
     goals.append(at_most(f"{model}: share of TRL's wall time that it waits", wall, MOST_SHARE))
-    goals.append(at_most(f"{model}: CPU time of joining beside TRL's", share, MOST_SHARE))
+    goals.append(at_most(f"{model}: CPU time of joining, relative to TRL's", share, MOST_SHARE))
 
 
 def _costs(place: Path, busy: dict[str, Any]) -> dict[str, float]:
     """Return the CPU time of joining at the start, for a round and for a group received."""
     rounds = busy["rounds"]
     with neighbour(place / "silent") as (line, _), _paused("shoal_policy"):
-        note("TRL with tiny, beside a silent node")
+        note("TRL with tiny and a silent node")
         quiet = _trl(place / "in-silence", line, rounds)
     round_s = _joining_cpu_s(quiet) / rounds
     received = busy["groups_heard"] - quiet["groups_heard"]
@@ -404,7 +404,7 @@ def _gain(place: Path, goals: list[Goal]) -> dict[str, Any]:
         trl, native = fmean(gains["trl"]), fmean(gains["native"])
         share = trl / native if native > 0 else float("nan")
         found[f"gain_{figure}"] |= {"trl": trl, "native": native}
-        goals.append(at_least(f"TRL's gain beside a node's, {figure}", share, LEAST_GAIN))
+        goals.append(at_least(f"TRL's gain, relative to a node's, {figure}", share, LEAST_GAIN))
     return found
 
 

@@ -249,21 +249,21 @@ class RowShaper:
         keys = self._keys
         if keys.has_tests:
             return None
-        said = next((one.answer for one in spoken if one.answer), None)
+        stated = next((one.answer for one in spoken if one.answer), None)
         if not has_column(columns, keys.answer):
-            if said is not None and not keys.is_answer_named:
-                return said
+            if stated is not None and not keys.is_answer_named:
+                return stated
             if keys.is_compared or keys.is_answer_named:
                 raise _missing(columns, keys.answer, "answer", place)
             return None
-        self._num_unused_turns += said is not None
+        self._num_unused_turns += stated is not None
         value = find_column(columns, keys.answer)
         try:
             turns = parse_conversation(value)
         except FamilyError as error:
             raise RowError(f"{place}: {keys.answer} {error}", f"conversation {error}") from None
         if turns is not None and turns.answer:
-            self._num_unused_turns -= turns.answer == said
+            self._num_unused_turns -= turns.answer == stated
             value = turns.answer
         text = number_text(value)
         if isinstance(text, bool):

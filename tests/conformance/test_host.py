@@ -56,8 +56,8 @@ async def test_started_means_that_every_address_can_be_dialled(world: World) -> 
     assert host.listen_addrs()
     for address in host.listen_addrs():
         assert parse_peer_address(address).peer_id == host.peer_id
-        guest = await world.host()
-        assert await guest.dial(address) == host.peer_id
+        client = await world.host()
+        assert await client.dial(address) == host.peer_id
     await host.close()
     assert host.listen_addrs() == ()
 
@@ -86,10 +86,10 @@ async def does_not_start(host: Host) -> None:
 
 
 async def test_a_taken_address_is_not_listened_at(world: World) -> None:
-    first, guest = await world.hosts(2)
+    first, client = await world.hosts(2)
     taken = parse_peer_address(address_of(first)).transport
     await does_not_start(world.make_host(listen=taken))
-    assert await guest.dial(address_of(first)) == first.peer_id
+    assert await client.dial(address_of(first)) == first.peer_id
 
 
 async def test_closing_tells_the_others_and_frees_the_address(world: World) -> None:

@@ -176,12 +176,12 @@ class AttackRun:
             up = [m for m in world.of_kind("honest") if m.node is not None and m.node.has_joined]
             member = rng.choice(up)
             node = member.node
-            guest = AttackerPeer(
+            client = AttackerPeer(
                 world, Captured(), f"guest{number}", f"/ip4/198.51.{number}.7/tcp/4001"
             )
             scope = trio.CancelScope()
-            await world._nursery.start(_live, guest, scope)
-            tries = [await _is_served(guest, member) for _ in range(3)]
+            await world._nursery.start(_live, client, scope)
+            tries = [await _is_served(client, member) for _ in range(3)]
             scope.cancel()
             if member.node is node:
                 assert any(tries), world.say(f"{member.name} does not reply to a newcomer")
@@ -270,10 +270,10 @@ class AttackRun:
 
     async def _check_service(self, world: World, honest: Sequence[Member]) -> None:
         """A newcomer gets the manifest, and its messages arrive."""
-        guest = AttackerPeer(world, Captured(), "guest", "/ip4/198.51.100.7/tcp/4001")
-        await world._nursery.start(guest.run)
+        client = AttackerPeer(world, Captured(), "guest", "/ip4/198.51.100.7/tcp/4001")
+        await world._nursery.start(client.run)
         for member in honest:
-            assert await _is_served(guest, member), world.say(f"{member.name} serves no more")
+            assert await _is_served(client, member), world.say(f"{member.name} serves no more")
         peers = [len(host_of(member.node).connected_peers()) for member in honest if member.node]
         assert min(peers) >= 2, world.say(f"honest nodes are connected to {peers}")
 
@@ -285,22 +285,22 @@ async def _live(
         await attacker.run(task_status=task_status)
 
 
-async def _is_served(guest: AttackerPeer, member: Member) -> bool:
+async def _is_served(client: AttackerPeer, member: Member) -> bool:
     """Return whether a newcomer's requests are served."""
-    host = guest.world.network.host(member.peer_id)
+    host = client.world.network.host(member.peer_id)
     if host is None:  # it is restarting
         await trio.sleep(1.0)
         return False
     try:
-        await guest.host.dial(f"{host.address}/p2p/{member.peer_id}", timeout=2.0)
-        raw = await guest.host.request(
+        await client.host.dial(f"{host.address}/p2p/{member.peer_id}", timeout=2.0)
+        raw = await client.host.request(
             member.peer_id,
             MANIFEST_PROTOCOL,
             b"",
             max_response_bytes=MAX_MANIFEST_BYTES,
             timeout=3.0,
         )
-        return raw == guest.world.manifest.raw
+        return raw == client.world.manifest.raw
     except BROKEN:
         return False
 

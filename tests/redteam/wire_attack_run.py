@@ -112,10 +112,10 @@ class _WireRun:
             assert any(tries), f"[seed {self.attack.seed}] a newcomer gets no reply"
 
     async def _is_served(self) -> bool:
-        async with open_test_host() as guest:
+        async with open_test_host() as client:
             with suppress(Exception):
-                await guest.dial(self.victim.address, timeout=5.0)
-                raw = await guest.request(
+                await client.dial(self.victim.address, timeout=5.0)
+                raw = await client.request(
                     self.victim.peer_id,
                     MANIFEST_PROTOCOL,
                     b"",

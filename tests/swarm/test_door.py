@@ -41,7 +41,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @dataclass(slots=True)
-class Guest:
+class Newcomer:
     """One newcomer, and when it was connected to another."""
 
     joined_at: float
@@ -60,8 +60,8 @@ class JoinScenario:
     def __init__(self, folder: Path, seed: int, heartbeat_s: float) -> None:
         self.rng = random.Random(seed)
         self.network = SimulatedNetwork(random.Random(f"{seed}/network"))
-        self.bootstrap = Guest(0.0)
-        self.newcomers: list[Guest] = []
+        self.bootstrap = Newcomer(0.0)
+        self.newcomers: list[Newcomer] = []
         self._folder, self._heartbeat_s = folder, heartbeat_s
 
     async def run(self, slots: int) -> None:
@@ -74,7 +74,7 @@ class JoinScenario:
     async def come(self, number: int, after_s: float) -> None:
         """Run a newcomer that knows only the bootstrap peer's address."""
         await trio.sleep(after_s)
-        newcomer = Guest(trio.current_time())
+        newcomer = Newcomer(trio.current_time())
         self.newcomers.append(newcomer)
         home = self._folder / f"newcomer{number}"
         home.mkdir()
@@ -82,7 +82,7 @@ class JoinScenario:
         (address,) = self.bootstrap.peer.member.host.listen_addrs()
         await self._live(newcomer, number, home, bootstrap=(address,))
 
-    async def _live(self, guest: Guest, number: int, home: Path, **changes: Any) -> None:
+    async def _live(self, joiner: Newcomer, number: int, home: Path, **changes: Any) -> None:
         settings = Settings(
             data_dir=home,
             listen=(f"/ip4/10.{number >> 8}.{number & 255}.1/tcp/4001",),
@@ -92,7 +92,7 @@ class JoinScenario:
         gossip = GossipSettings(mesh=MeshSettings(heartbeat_s=self._heartbeat_s))
 
         def ready(peer: MeetingPoint) -> None:
-            guest.peer = peer
+            joiner.peer = peer
 
         again = True
         while again:  # as in `shoal_bootstrap.__main__`, if its bootstrap is of another swarm
@@ -118,7 +118,7 @@ class JoinScenario:
                 if newcomer.company_at == math.inf and self._has_company(newcomer):
                     newcomer.company_at = trio.current_time()
 
-    def _has_company(self, newcomer: Guest) -> bool:
+    def _has_company(self, newcomer: Newcomer) -> bool:
         peer, bootstrap = newcomer.peer, self.bootstrap.peer
         if peer is None or bootstrap is None or peer.member.manifest != SWARM:
             return False
@@ -144,7 +144,7 @@ def waits_of(
 
     with deterministic(seed), memoised(), _unflushed():
         trio.run(main, clock=jumping_clock())
-    return sorted(guest.wait_s for guest in scenario.newcomers)
+    return sorted(joiner.wait_s for joiner in scenario.newcomers)
 
 
 @pytest.mark.parametrize(("slots", "seed"), [(3, 1), (4, 2)])

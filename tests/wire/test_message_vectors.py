@@ -130,8 +130,8 @@ def field_paths(message: Message) -> Iterator[str]:
                 yield f"{field.enum_type.full_name}.{field.enum_type.values_by_number[item].name}"
 
 
-def sayable() -> Iterator[str]:
-    """The same of all that the contract has."""
+def contract_paths() -> Iterator[str]:
+    """Yield the paths of all fields and values of the contract."""
     for file in FILES:
         for kind in file.DESCRIPTOR.message_types_by_name.values():
             yield from _names(kind)
@@ -146,4 +146,4 @@ def _names(kind: Descriptor) -> Iterator[str]:
 
 def test_every_message_field_and_enumerated_value_has_a_known_answer() -> None:
     known = {name for message in messages() for name in field_paths(message)}
-    assert set(sayable()) - known == set()
+    assert set(contract_paths()) - known == set()

@@ -293,12 +293,12 @@ class WorkerQueue:
         After an abandoned slice the time is unknown: the worker may still be running that one.
         """
         ended = trio.current_time()
-        took_s = ended - max(began, self._free_at)
+        elapsed_s = ended - max(began, self._free_at)
         self._free_at = ended if is_done else math.inf
-        if took_s >= 0:
-            job.used_s += took_s
-            self._queue.charge(job.share_key, max(0.0, took_s - job.part_s) * job.surcharge)
-            self._costs.update(job.part, took_s)
+        if elapsed_s >= 0:
+            job.used_s += elapsed_s
+            self._queue.charge(job.share_key, max(0.0, elapsed_s - job.part_s) * job.surcharge)
+            self._costs.update(job.part, elapsed_s)
 
     def _end_slice(self, job: _WaitingBatch) -> None:
         job.part, job.turn = [], trio.Event()

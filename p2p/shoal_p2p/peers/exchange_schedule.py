@@ -27,21 +27,21 @@ class ExchangeSchedule:
         self._settings = settings
         self._bootstraps = bootstraps
         self._rng = rng
-        self._asked: set[PeerId] = set()
+        self._queried: set[PeerId] = set()
         self._last_s = -math.inf
 
     def choose(self, connected: frozenset[PeerId], now: float) -> list[PeerId]:
         """Return the connected peers to ask now, and record them as asked; often empty."""
-        self._asked &= connected
+        self._queried &= connected
         is_due = now >= self._last_s + self.pause_s(connected)
         choose = self._chosen(connected, self._missing(connected), is_due=is_due)
         if choose:
             self._last_s = now
-            self._asked.update(choose)
+            self._queried.update(choose)
         return choose
 
     def _chosen(self, connected: frozenset[PeerId], missing: int, *, is_due: bool) -> list[PeerId]:
-        fresh = sorted(connected - self._asked)
+        fresh = sorted(connected - self._queried)
         at_once = fresh if missing > 0 else [p for p in fresh if p in self._bootstraps]
         if at_once or not is_due:
             return at_once

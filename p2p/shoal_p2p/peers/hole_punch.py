@@ -236,6 +236,6 @@ class HolePunch:
             return False
         self._ended[peer_id] = True
         self._rests_until.pop(peer_id, None)
-        took_s = trio.current_time() - started
-        logger.info("%s is reached directly, at %s, after %.1f s", peer_id, address, took_s)
+        elapsed_s = trio.current_time() - started
+        logger.info("%s is reached directly, at %s, after %.1f s", peer_id, address, elapsed_s)
         return True

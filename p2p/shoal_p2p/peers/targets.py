@@ -165,7 +165,9 @@ class DialTarget:
         user."""
         if address in self.self_reported:
             return self.self_reported_by
-        return next((source for source, said in self.third_party.items() if address in said), None)
+        return next(
+            (source for source, addresses in self.third_party.items() if address in addresses), None
+        )
 
     def prove(self, address: str) -> None:
         """Record that the peer has answered at `address`."""

@@ -196,7 +196,7 @@ class ShardKeeper:
         self._rng = rng or random.Random()
         self._num_peers: Mapping[int, int] = {}
         self._changed = trio.Event()
-        self._asked_at: BoundedDict[PeerId, float] = BoundedDict()
+        self._queried_at: BoundedDict[PeerId, float] = BoundedDict()
         self._dialled: BoundedDict[PeerId, float] = BoundedDict()
         self._useless_since: dict[PeerId, float] = {}
         """Connected peers that serve no needed shard."""
@@ -369,11 +369,11 @@ class ShardKeeper:
         fresh = [
             peer_id
             for peer_id in sorted(connected)
-            if now - self._asked_at.get(peer_id, -math.inf) >= settings.ask_again_s
+            if now - self._queried_at.get(peer_id, -math.inf) >= settings.ask_again_s
         ]
         chosen = self._rng.sample(fresh, min(settings.asks, len(fresh)))
         for peer_id in chosen:
-            self._asked_at[peer_id] = now
+            self._queried_at[peer_id] = now
         return chosen
 
     async def _dial(self, peer: PeerAddresses, named_by: PeerId) -> None:

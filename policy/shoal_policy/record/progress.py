@@ -165,7 +165,7 @@ class RunCounters:
     def add_held_out(self, held_out: dict[str, Any]) -> None:
         """Set the latest evaluation; the first one is kept while the questions are the same."""
         first = self.held_out_initial
-        if first is None or _asked(first) != _asked(held_out):
+        if first is None or _questions_of(first) != _questions_of(held_out):
             self.held_out_initial = held_out
         self.held_out = held_out
 
@@ -194,8 +194,8 @@ class RunCounters:
         return cls(**known)
 
 
-def _asked(held_out: Mapping[str, Any]) -> tuple[int, list[str]]:
-    """Return what was asked: the number of questions, and their families."""
+def _questions_of(held_out: Mapping[str, Any]) -> tuple[int, list[str]]:
+    """Return the number of held-out questions, and their families."""
     return held_out["num_items"], sorted(held_out["families"])
 
 

@@ -86,10 +86,10 @@ async def test_only_noise_is_spoken(protocol: bytes) -> None:
 async def test_slots_return_when_connections_end() -> None:
     async with open_test_host(swarm=SwarmSettings(max_connections=4)) as host:
         for _ in range(7):
-            async with open_test_host() as guest:
-                await guest.dial(host.listen_addrs()[0])
-                await until(lambda guest=guest: host.is_connected(guest.peer_id))
-                guest.abort(host.peer_id)
+            async with open_test_host() as client:
+                await client.dial(host.listen_addrs()[0])
+                await until(lambda client=client: host.is_connected(client.peer_id))
+                client.abort(host.peer_id)
             await until(lambda: not host.connections())
 
 

@@ -105,7 +105,7 @@ def test_how_good_others_are_changes_nothing_for_anybody(perfect: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_beginners_that_are_right_once_in_thirty_do_not_condemn_each_other(seed: int) -> None:
+def test_beginners_that_are_right_once_in_thirty_are_not_blamed_by_each_other(seed: int) -> None:
     rng = random.Random(seed)
     weights = PublisherWeights()
     others = [PeerId(f"beginner-{number}") for number in range(8)]

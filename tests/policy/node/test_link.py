@@ -259,7 +259,7 @@ def test_a_checkpoint_written_while_the_node_is_away_is_made_up_for(
     assert link.sample(2) == ()
 
 
-def test_a_resumed_trainer_owes_what_its_checkpoint_names(away: NodeLink) -> None:
+def test_a_resumed_trainer_confirms_the_groups_of_its_checkpoint(away: NodeLink) -> None:
     away.restore_consumed(IDS[:2])
     away.hold_until_checkpoint(IDS[2:3])
     assert away.leases() == Leases(consumed=IDS[:2], held=IDS[2:3])

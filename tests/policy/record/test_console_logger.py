@@ -34,7 +34,7 @@ def reported(
     return made, output
 
 
-def play(narrator: ConsoleLogger, *numbers: int) -> RunCounters:
+def play(log: ConsoleLogger, *numbers: int) -> RunCounters:
     progress = RunCounters()
     progress.add_held_out({**HELD_OUT, "round": 0, "pass@1": 0.125, "num_items": 192})
     progress.add_held_out({**HELD_OUT, "num_items": 192})
@@ -50,7 +50,7 @@ def play(narrator: ConsoleLogger, *numbers: int) -> RunCounters:
             seconds=2.0,
         )
         progress.add(one)
-        narrator(one, progress)
+        log(one, progress)
     return progress
 
 

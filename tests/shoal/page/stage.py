@@ -134,8 +134,8 @@ def games_of(node: RunningNode, spec: FamilySpec) -> PublishedGroup:
 
 
 @contextmanager
-def guest_of(node: RunningNode) -> Iterator[str]:
-    """A peer that is connected, and has nothing but its id."""
+def connected_peer_of(node: RunningNode) -> Iterator[str]:
+    """Connect a peer without a node to `node`; yield its id."""
     with (
         start_blocking_portal("trio") as portal,
         portal.wrap_async_context_manager(open_test_host()) as host,

@@ -21,7 +21,7 @@ from tests.shoal.page.stage import (
     SEED,
     Stage,
     connected_at,
-    guest_of,
+    connected_peer_of,
     open_stage,
 )
 from tests.support.hostile_text import TRICKS, acting_in
@@ -190,7 +190,7 @@ def test_a_peer_is_shown_within_three_seconds_of_its_joining(stage: Stage, page:
               }).observe(document.getElementById("publishers-rows"), { childList: true });
             }"""
         )
-        with guest_of(stage.node) as peer_id:
+        with connected_peer_of(stage.node) as peer_id:
             row = page.locator(f"#publishers-rows tr:has([title='{peer_id}'])")
             row.wait_for(timeout=PATIENCE_MS)
             shown_at = page.evaluate("(peer) => window.shownAt[peer]", peer_id)
