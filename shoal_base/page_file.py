@@ -57,7 +57,7 @@ def own_page(folder: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise PageHereError from None
-        # What a page that was killed has left is not this one's, and its pid may be another's.
+        # A killed page leaves its file, whose pid may now be another process's.
         _forget(folder)
         yield
         _forget(folder)

@@ -27,12 +27,12 @@ def default_folders(settings: Settings) -> Iterator[Path]:
 
 
 def default_folders_without_model(settings: Settings) -> Iterator[Path]:
-    """Yield those of a peer that trains nothing."""
+    """Yield the candidate folders of a peer that trains nothing."""
     return numbered(default_folder(settings, by_model=False))
 
 
 def default_folder(settings: Settings, *, by_model: bool = True) -> Path:
-    """Return the first of them."""
+    """Return the first candidate folder."""
     names = []
     if by_model and settings.model not in (TOY, PLAYS.get(settings.task_preset)):
         names.append(name_of(settings.model))

@@ -166,7 +166,7 @@ def packaged_file() -> Path | None:
 
 
 def _lfs_pointer_in(folder: Path) -> str | None:
-    """Return that a file which the loaders would read is a Git LFS pointer; None if none is."""
+    """Return one line if a file of weights is a Git LFS pointer, otherwise None."""
     weights = sorted(folder.glob("*.safetensors"))
     read = [*_ALWAYS_READ, *(path.name for path in weights if _WEIGHTS.fullmatch(path.name))]
     if not weights:

@@ -51,7 +51,7 @@ class HelpLines(argparse.HelpFormatter):
 
 
 def _paragraphs(block: str) -> Iterator[str]:
-    """Yield a block's indented lines one by one, and what stands between them joined."""
+    """Yield a block's indented lines one by one, and each run of other lines joined."""
     run: list[str] = []
     for line in block.splitlines():
         if line.startswith((" ", _OWN_LINE)) and run:
@@ -86,7 +86,7 @@ class ShowHelp(argparse.Action):
 
 
 def help_page(parser: argparse.ArgumentParser, *, show_all: bool = False) -> str:
-    """Return a parser's help: of many flags those of `first`, an attribute of our own parser."""
+    """Return a parser's help; of many flags, only those in its attribute `first`."""
     first: tuple[str, ...] = getattr(parser, "first", ())
     formatter = parser._get_formatter()
     formatter.add_usage(usage_of(parser), [], [])

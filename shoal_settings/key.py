@@ -13,7 +13,7 @@ Command = Literal["node", "bootstrap", "trainer", "swarm", "debug"]
 
 
 def checked(check: Callable[[Any], object]) -> AfterValidator:
-    """Return what refuses each value for which `check` raises ValueError."""
+    """Return a validator that refuses each value for which `check` raises ValueError."""
 
     def unchanged(value: Any) -> Any:
         check(value)
@@ -23,7 +23,7 @@ def checked(check: Callable[[Any], object]) -> AfterValidator:
 
 
 def auto_or_number(most: int) -> BeforeValidator:
-    """Return what takes `auto` or a whole number from 0 to `most`, as their text."""
+    """Return a validator for `auto` or a whole number from 0 to `most`; it returns their text."""
 
     def read(value: object) -> str:
         text = "" if isinstance(value, bool) else str(value)

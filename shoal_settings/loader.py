@@ -357,7 +357,7 @@ def _explain(error: ValidationError, values: Mapping[str, Any], origins: Mapping
 
 
 def _meant(field: str, given: str) -> str:
-    """Return what was perhaps meant by a word that is none of a setting's."""
+    """Return a suggestion for a word that the setting does not know; empty without one."""
     known = [word for word in choices_of(field) if word not in ("none", "auto")]
     wrong = [word for word in re.split("[,+]", given) if word not in known]
     return did_you_mean(wrong[0], known) if known and wrong else ""

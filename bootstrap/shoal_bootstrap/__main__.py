@@ -1,4 +1,4 @@
-"""`shoal bootstrap`: its flags. What runs it is imported once they are read."""
+"""`shoal bootstrap`: its flags. The code that runs it is imported after parsing."""
 
 from __future__ import annotations
 

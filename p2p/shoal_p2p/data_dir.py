@@ -73,7 +73,7 @@ def why_silent(directory: Path) -> str | None:
 
 
 def why_suspended(directory: Path) -> str | None:
-    """Return that the owner of a data directory is suspended, in one line; None if it is not."""
+    """Return one line if the owner of a data directory is suspended, otherwise None."""
     holder = _holder(directory)
     if holder is None or not _is_suspended(holder):
         return None

@@ -141,10 +141,10 @@ class Network(Protocol):
         """Return the client of relays; `preferred` are asked first."""
 
     def punches(self, address_policy: AddressPolicy) -> Punches:
-        """Return what makes connections through relays direct."""
+        """Return the service that makes relayed connections direct."""
 
     def port_mapping(self, *, wanted: bool, on_reached: Callable[[], None]) -> MapsPort:
-        """Return what asks the router to forward a port; `wanted` by the user."""
+        """Return the service that requests a forwarded port; `wanted` by the user."""
 
     def relay(self, limits: RelayLimits) -> RelayServer:
         """Return a relay for others."""

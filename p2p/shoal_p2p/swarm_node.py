@@ -144,7 +144,7 @@ class SwarmNode:
     async def _ask_for_shards(
         self, peer_id: PeerId, shards: tuple[int, ...]
     ) -> list[PeerAddresses]:
-        """Return what a peer says of who is on these shards, without what it may not tell of."""
+        """Return the peers of these shards that `peer_id` reports, with allowed addresses only."""
         is_allowed = self.peer.address_policy.speaker(peer_id).is_allowed
         return [
             replace(found, addresses=tuple(filter(is_allowed, found.addresses)))

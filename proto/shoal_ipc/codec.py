@@ -71,7 +71,7 @@ _WIRES = Wires(
             unknown="control states no known action",
         ),
         **ROLLOUT_WIRES,
-        # What was published lies in the message itself, not in one of its own.
+        # The published fields are in the message itself, not in a nested one.
         m.SampledGroup: Wire(write=_write_sampled, read=_read_sampled),
     }
 )

@@ -73,7 +73,7 @@ def _learning(answers: LatestAnswers) -> LearningShown:
     round_number, reward_local = status.round or 0, trainer.reward_local
     is_down = answers.down_since_unix is not None
     if run.round and (is_down or (run.answer and run.round >= round_number)):
-        # The same rounds as the answer's. Of a node that is down the status may be of an earlier
+        # The same rounds as the answer's. A stopped node's status may be that of an earlier
         # end: one that is killed leaves none.
         round_number, reward_local = run.round, run.reward_local
     return LearningShown(

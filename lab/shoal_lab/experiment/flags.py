@@ -124,7 +124,7 @@ def _add_how_it_is_played(parser: argparse.ArgumentParser) -> None:
 
 
 def make_experiment(arguments: argparse.Namespace) -> Experiment:
-    """Return what the flags ask for. Raises UsageError."""
+    """Return the experiment that the flags describe. Raises UsageError."""
     preset = PRESETS[arguments.preset]
     size = preset.quick if arguments.quick else preset.full
     num_nodes = preset.nodes if arguments.nodes is None else arguments.nodes

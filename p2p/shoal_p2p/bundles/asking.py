@@ -26,7 +26,7 @@ _MAX_SHOWN: Final = 300
 
 
 def build_deciders(settings: Settings) -> tuple[Refuse, Accept]:
-    """Return what decides before a task is fetched, and what decides after."""
+    """Return the functions that decide before and after a task is fetched."""
     rule = parse_accept_rule(settings.accept_tasks)
     if rule is not None:
         return partial(_refuse_by, rule), _accept

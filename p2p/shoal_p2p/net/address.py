@@ -159,7 +159,7 @@ def _peer_id(text: str) -> PeerId:
 
 
 def _why_not(text: str, error: Exception) -> str:
-    """Return what is wrong with a peer id, if that is known."""
+    """Return the known cause of an invalid peer id, or an empty text."""
     if "…" in text or "..." in text:
         return ": it is abbreviated; the peer prints its whole id when it starts"
     return f": {error}" if text.isascii() else ""
