@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.nearby import folder_with
-from shoal_base.extras import missing_for_trainer
+from shoal_base.extras import missing_for_policy
 from shoal_base.node_folders import NODE_FOLDER
 from shoal_settings.exits import EXIT_NO_NODE, fail
 from shoal_settings.parser import path
@@ -109,5 +109,5 @@ def _refuse(command: str, device: str) -> None:
     """Refuse what can be refused without importing torch, which takes seconds."""
     from shoal_settings.early import refusal_of_device
 
-    if (why := missing_for_trainer() or refusal_of_device(device)) is not None:
+    if (why := missing_for_policy() or refusal_of_device(device)) is not None:
         raise fail(command, why)

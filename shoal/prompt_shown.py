@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from shoal_base.extras import missing_for_trainer
+from shoal_base.extras import missing_for_policy
 from shoal_base.node_folders import folders_with, model_in
 from shoal_settings.early import refusal_of_model
 from shoal_settings.exits import fail
@@ -15,7 +15,7 @@ from shoal_tasks.worker.sync import SyncTaskWorker
 
 def refuse_model(model: str) -> None:
     """Raise UsageExit if no tokenizer has this name, before a question is generated."""
-    if (why := missing_for_trainer() or refusal_of_model(model)) is not None:
+    if (why := missing_for_policy() or refusal_of_model(model)) is not None:
         raise fail("tasks", why)
 
 

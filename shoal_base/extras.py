@@ -10,7 +10,9 @@ from typing import Final
 
 TASKS: Final = ("reasoning_gym",)
 """The libraries that generate questions and score answers."""
-TRAINER: Final = ("torch", "transformers", "safetensors", "numpy", "jinja2", *TASKS)
+POLICY: Final = ("torch", "transformers", "safetensors", "numpy", "jinja2")
+"""The libraries that load a model and sample from it."""
+TRAINER: Final = (*POLICY, *TASKS)
 """The libraries that training imports."""
 SERVED: Final = ("httpx", *TASKS)
 """The libraries of a node that only generates, on a server."""
@@ -34,7 +36,12 @@ def missing_for_lab() -> str | None:
 
 def missing_for_trainer(*, served: bool = False) -> str | None:
     """Return, in one line, why no trainer can run in this installation; None if one can."""
-    return _missing("training needs", SERVED if served else TRAINER)
+    return _missing("training needs", SERVED if served else TRAINER, "train")
+
+
+def missing_for_policy() -> str | None:
+    """Return, in one line, why this installation cannot load a model; None if it can."""
+    return _missing("a model needs", POLICY, "train")
 
 
 def missing_for_tasks() -> str | None:
@@ -42,13 +49,13 @@ def missing_for_tasks() -> str | None:
 
     None if it can.
     """
-    return _missing("questions and their scores need", TASKS)
+    return _missing("questions and their scores need", TASKS, "tasks")
 
 
-def _missing(who: str, modules: tuple[str, ...]) -> str | None:
+def _missing(who: str, modules: tuple[str, ...], extra: str) -> str | None:
     for module in modules:
         if not is_installed(module):
-            return f"{who} {module}, which is not installed: {how_to_get('train')}"
+            return f"{who} {module}, which is not installed: {how_to_get(extra)}"
     return None
 
 

@@ -40,4 +40,4 @@ def _announce(peer: MeetingPoint, settings: Settings) -> Iterator[str]:
     folder = shlex.quote(str(settings.data_dir))
     yield f"or in one line for a friend: {called()} invite --data-dir {folder}"
     if missing_for_tasks() is not None:
-        yield "nodes meet here; to forward their rollouts as well: pip install 'shoal[train]'"
+        yield "nodes meet here; to forward their rollouts as well: pip install 'shoal[tasks]'"

@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 INSTALL_S = 1500.0
 PATIENCE_S = 170.0
 TRAINER = "pip install 'shoal[train]'"
+TASKS = "pip install 'shoal[tasks]'"
 LAB = "pip install 'shoal[lab]'"
 LACKS = [
     ("node", TRAINER),
@@ -25,10 +26,10 @@ LACKS = [
     ("trainer --alone", TRAINER),
     ("export model", TRAINER),
     ("experiment results --quick", LAB),
-    ("tasks gcd_easy --model tiny", TRAINER),
+    ("tasks gcd_easy --model tiny", TASKS),
     ("judge report", LAB),
-    ("tasks gcd_easy", TRAINER),
-    ("node --role observe", TRAINER),
+    ("tasks gcd_easy", TASKS),
+    ("node --role observe", TASKS),
     ("export data", "pip install 'shoal[export]'"),
 ]
 WORKS = ("--help", "--version", "tasks", "schema", "completion bash", "bootstrap --print-config")
