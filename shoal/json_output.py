@@ -218,6 +218,8 @@ class Exported(VersionedOutput):
 
     out: str
     groups: int
+    rows: int
+    """Rows written: groups, or with `--for` what the trainer reads."""
     completions: int
     publishers: int
     mean_reward: float | None

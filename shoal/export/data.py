@@ -12,7 +12,8 @@ from typing import Any
 
 from shoal.counted import Counted
 from shoal.export.rows import RowMaker, Tally, items_of
-from shoal.export.sinks import Card, open_sinks
+from shoal.export.sinks import COLUMNS, Card, open_sinks
+from shoal.export.trainer_rows import PROVENANCE, PURPOSES, trainer_rows
 from shoal.nearby import folder_with
 from shoal_base.bounded import FEW
 from shoal_base.extras import how_to_get, missing_for_tasks
@@ -46,6 +47,7 @@ group, with question, completions, rewards by this installation's verifier, and 
 may be running. `datasets.load_dataset("DIR")` reads the result.
 
   shoal export data --out rollouts   both formats, into a new folder
+  shoal export data --for sft        right completions, as TRL's SFTTrainer reads them
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 no node was there."""
 
@@ -75,6 +77,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--format", action="append", choices=FORMATS, help="write only this (both)", default=[]
     )
+    parser.add_argument(
+        "--for",
+        dest="purpose",
+        choices=PURPOSES,
+        help="write rows for this trainer of TRL in place of groups",
+    )
     parser.add_argument("--own", action="store_true", help="only what this node generated")
     parser.add_argument(
         "--no-verify", action="store_true", help="omit questions and rewards (faster)"
@@ -103,6 +111,7 @@ def _run(arguments: argparse.Namespace) -> int:
         "schema_version": 1,
         "out": str(arguments.out),
         "groups": card.groups,
+        "rows": card.rows,
         "completions": card.completions,
         "publishers": len(card.publishers),
         "mean_reward": card.mean_reward,
@@ -138,7 +147,9 @@ def _write(arguments: argparse.Namespace, formats: Sequence[str]) -> tuple[Card,
     num_batches = count_archive(path, own=arguments.own)
     card, tally = Card(), Tally()
     with contextlib.ExitStack() as stack:
-        writers = stack.enter_context(open_sinks(arguments.out, formats))
+        purpose = arguments.purpose
+        columns = f"{PURPOSES[purpose]} {PROVENANCE}" if purpose else COLUMNS
+        writers = stack.enter_context(open_sinks(arguments.out, formats, columns))
         worker = None
         if not arguments.no_verify and families:
             if (missing := missing_for_tasks()) is not None:
@@ -148,13 +159,17 @@ def _write(arguments: argparse.Namespace, formats: Sequence[str]) -> tuple[Card,
         maker, done = RowMaker(worker, families, tally), 0
         counted.update(done)
         for chunk in _chunks(path, own=arguments.own):
-            rows = list(maker.rows([item for batch in chunk for item in items_of(batch, tally)]))
+            groups = list(maker.rows([item for batch in chunk for item in items_of(batch, tally)]))
+            rows = (
+                [row for one in groups for row in trainer_rows(purpose, one)] if purpose else groups
+            )
             for write in writers:
                 write(rows)
-            card.count(rows)
+            card.count(groups)
+            card.rows += len(rows)
             done += len(chunk)
             counted.update(done)
-    card.write(arguments.out, formats)
+    card.write(arguments.out, formats, purpose)
     return card, tally
 
 
@@ -167,6 +182,8 @@ def _check(arguments: argparse.Namespace, formats: Sequence[str]) -> None:
         if wanted and importlib.util.find_spec(module) is None:
             instead = "" if arguments.hub else "; --format jsonl needs nothing more"
             raise fail("export data", f"{module} is not installed: {how_to_get('export')}{instead}")
+    if arguments.purpose and arguments.no_verify:
+        raise fail("export data", "--for chooses rows by their rewards: omit --no-verify")
     if arguments.hub and arguments.hub.count("/") != 1:
         raise fail("export data", f"--hub {arguments.hub!r} is not OWNER/NAME")
 
@@ -212,6 +229,8 @@ def _sentence(report: dict[str, Any]) -> str:
         f"{report['groups']} groups, {report['completions']} completions of {authors}, "
         f"mean reward {reward}: {report['out']}"
     ]
+    if report["rows"] != report["groups"]:
+        lines.append(f"{report['rows']} rows for the trainer")
     if report["damaged_batches"]:
         lines.append(f"{report['damaged_batches']} damaged batches skipped")
     if report["groups_not_verified"]:

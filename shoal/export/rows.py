@@ -16,7 +16,7 @@ from shoal_p2p.intake.validation import Rejected, reopen_batch
 from shoal_p2p.rollouts.groups import published_groups
 from shoal_p2p.store.archive import Archived
 from shoal_tasks.prompts import messages_for
-from shoal_tasks.spec import FamilySpec
+from shoal_tasks.spec import AnswerFormat, FamilySpec
 from shoal_tasks.turns import split_messages
 from shoal_tasks.types import GroupRequest, PlayRequest
 from shoal_tasks.wire_tasks import coordinates_of, inline_reward
@@ -91,7 +91,8 @@ class RowMaker:
             task, completions = item.group.group.task, item.group.group.completions
             if (inline := task.inline) is not None:
                 rewards = [inline_reward(inline, c.text, c.finish_reason) for c in completions]
-                yield _row(item, question=inline.question, answer=inline.answer, rewards=rewards)
+                row = _row(item, question=inline.question, answer=inline.answer, rewards=rewards)
+                yield {**row, "prompt": messages_for(inline.question, tagged=False)}
             elif not self._regenerable(task):
                 self._tally.unknown += 1
                 yield _row(item, question=None, answer=None, rewards=None)
@@ -100,6 +101,10 @@ class RowMaker:
                 rewards = [one.reward for one in next(scores)]
                 row = _row(
                     item, question=regenerated.question, answer=regenerated.answer, rewards=rewards
+                )
+                tagged = spec.answer_format is AnswerFormat.TAGGED
+                row["prompt"] = messages_for(
+                    regenerated.question, tagged=tagged, system=spec.system
                 )
                 if spec.is_environment:
                     row["messages"] = [
@@ -155,6 +160,7 @@ def _row(
     return {
         "question": question,
         "answer": answer,
+        "prompt": None,
         "completions": [completion.text for completion in completions],
         "messages": None,
         "rewards": rewards,

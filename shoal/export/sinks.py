@@ -27,11 +27,23 @@ _GAMES = (
 )
 
 
+_ONE_ROW = (
+    "One row per group: a question, the completions of one node, their rewards by the exporter's\n"
+    "verifier, and provenance.\n"
+)
+_FOR_TRAINER = (
+    "Rows for TRL's {} trainer, chosen by rewards that the exporter's verifier computed.\n"
+)
+
+
 @contextmanager
 def open_sinks(
-    folder: Path, formats: Sequence[str]
+    folder: Path, formats: Sequence[str], columns: str
 ) -> Iterator[Sequence[Callable[[Sequence[Row]], object]]]:
-    """Create `folder` and yield a writer of rows for each format, in order."""
+    """Create `folder` and yield a writer of rows for each format, in order.
+
+    `columns` are names and types, as in `COLUMNS`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         writers: list[Callable[[Sequence[Row]], object]] = []
@@ -43,7 +55,7 @@ def open_sinks(
             import pyarrow
             from pyarrow.parquet import ParquetWriter
 
-            schema = _schema(pyarrow)
+            schema = _schema(pyarrow, columns)
             path = folder / f"{STEM}.parquet"
             parquet = stack.enter_context(ParquetWriter(path, schema, compression="zstd"))
             table = partial(pyarrow.Table.from_pylist, schema=schema)
@@ -60,6 +72,8 @@ class Card:
     """Counts of an export, and the data set card with them."""
 
     groups: int = 0
+    rows: int = 0
+    """Rows written; for a trainer not the groups."""
     completions: int = 0
     games: int = 0
     rewarded: int = 0
@@ -84,7 +98,7 @@ class Card:
                 self.rewarded += len(row["rewards"])
                 self.reward_sum += sum(row["rewards"])
 
-    def write(self, folder: Path, formats: Sequence[str]) -> None:
+    def write(self, folder: Path, formats: Sequence[str], purpose: str | None = None) -> None:
         """Write the card; its header tells loaders which file to read."""
         data = f"{STEM}.{'parquet' if 'parquet' in formats else 'jsonl'}"
         families = "\n".join(f"| {_cell(name)} | {n} |" for name, n in self.families.most_common())
@@ -95,9 +109,8 @@ class Card:
             "# Rollouts of a shoal swarm\n\n"
             f"{self.groups} groups, {self.completions} completions, "
             f"{len(self.publishers)} publishers, mean reward {reward}.\n\n"
-            "One row per group: a question, the completions of one node, their rewards by the\n"
-            "exporter's verifier, and provenance. Language models of unknown people wrote the\n"
-            "text: treat it as untrusted.\n\n"
+            f"{_ONE_ROW if purpose is None else _FOR_TRAINER.format(purpose.upper())}"
+            "Language models of unknown people wrote the text: treat it as untrusted.\n\n"
             f"{_GAMES if self.games else ''}"
             f"| family | groups |\n|---|---|\n{families}\n"
         )
@@ -108,8 +121,8 @@ def _cell(name: str) -> str:
     return _MARKUP.sub(r"\\\g<0>", visible_name(name))
 
 
-_COLUMNS = (
-    "question:text answer:text completions:texts messages:games rewards:numbers "
+COLUMNS = (
+    "question:text answer:text prompt:turns completions:texts messages:games rewards:numbers "
     "finish_reasons:texts num_tokens:counts family:text config_digest:text seed:count index:count "
     "verifier:text verifier_version:text is_local:switch publisher:text model:text "
     "policy_version:count round:count temperature:number top_p:number created_ms:count "
@@ -118,7 +131,7 @@ _COLUMNS = (
 """The columns and their types, in the order of docs/export.md."""
 
 
-def _schema(pa: Any) -> Any:
+def _schema(pa: Any, columns: str) -> Any:
     text, number, count = pa.string(), pa.float64(), pa.int64()
     turn = pa.struct([("role", text), ("content", text)])
     kinds = {
@@ -129,7 +142,8 @@ def _schema(pa: Any) -> Any:
         "texts": pa.list_(text),
         "numbers": pa.list_(number),
         "counts": pa.list_(count),
+        "turns": pa.list_(turn),
         "games": pa.list_(pa.list_(turn)),
     }
-    columns = (one.partition(":") for one in _COLUMNS.split())
-    return pa.schema([(name, kinds[kind]) for name, _, kind in columns])
+    parts = (one.partition(":") for one in columns.split())
+    return pa.schema([(name, kinds[kind]) for name, _, kind in parts])

@@ -149,3 +149,79 @@ def _group(number: int, *, right: bool = True) -> RolloutGroup:
     return make.group(
         number, (first, "other"), of=make.task(number, question=make.real_question(number))
     )
+
+
+TRAINERS = {
+    "sft": ("SFTConfig", "SFTTrainer"),
+    "dpo": ("DPOConfig", "DPOTrainer"),
+    "kto": ("KTOConfig", "KTOTrainer"),
+}
+
+
+@pytest.mark.parametrize("purpose", TRAINERS)
+def test_rows_for_a_trainer_hold_the_prompt_and_what_it_learns(
+    node_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], purpose: str
+) -> None:
+    start = ["export", "data", "--data-dir", str(node_dir), "--json", "--out"]
+    assert main([*start, str(tmp_path / "groups")]) == 0
+    assert main([*start, str(tmp_path / "rows"), "--for", purpose]) == 0
+    _, report = map(json.loads, capsys.readouterr().out.splitlines())
+    groups, rows = rows_of(tmp_path / "groups"), rows_of(tmp_path / "rows")
+    assert report["rows"] == len(rows) > 0 and report["groups"] == len(groups)
+    prompts = {group["group_id"]: group["prompt"] for group in groups}
+    rewards = {
+        (group["group_id"], text): reward
+        for group in groups
+        for text, reward in zip(group["completions"], group["rewards"], strict=True)
+    }
+    for row in rows:
+        assert row["prompt"] == prompts[row["group_id"]] and row["prompt"][-1]["role"] == "user"
+
+        def reward_of(column: str, row: dict[str, Any] = row) -> float:
+            (message,) = row[column]
+            assert message["role"] == "assistant"
+            return rewards[row["group_id"], message["content"]]
+
+        if purpose == "sft":
+            assert reward_of("completion") > 0.5
+        elif purpose == "dpo":
+            assert reward_of("chosen") > reward_of("rejected")
+        else:
+            assert (reward_of("completion") > 0.5) == row["label"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("purpose", TRAINERS)
+def test_trl_trains_on_an_export_as_it_is(node_dir: Path, tmp_path: Path, purpose: str) -> None:
+    """With a chat template, which the embedded model lacks."""
+    import datasets
+    import trl
+
+    from shoal_policy.model.loading import load_policy
+
+    out = str(tmp_path / "rows")
+    assert (
+        main(["export", "data", "--data-dir", str(node_dir), "--out", out, "--for", purpose]) == 0
+    )
+    rows = datasets.load_dataset(out, cache_dir=str(tmp_path / "cache"))["train"]
+    policy = load_policy("tiny", device="cpu")
+    policy.tokenizer.chat_template = (
+        "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}assistant: {% endif %}"
+    )
+    config, trainer = (getattr(trl, name) for name in TRAINERS[purpose])
+    arguments = config(
+        output_dir=str(tmp_path / "model"),
+        max_steps=2,
+        per_device_train_batch_size=2,
+        report_to=[],
+        use_cpu=True,
+        save_strategy="no",
+    )
+    made = trainer(
+        model=policy.model,
+        args=arguments,
+        train_dataset=rows,
+        processing_class=policy.tokenizer,
+    )
+    assert made.train().global_step == 2
