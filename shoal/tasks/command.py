@@ -171,7 +171,7 @@ def _choose(listed: Sequence[Listed], name: str) -> Listed:
 def _row(one: Listed) -> dict[str, Any]:
     preset, spec = one
     fields = spec_to_json(spec)
-    del fields["path"], fields["reward_paths"]
+    del fields["path"], fields["reward_paths"], fields["hub_rows"]
     own = spec.generator in (ROWS_GENERATOR, ENVIRONMENT)
     return {
         "preset": preset or None,
