@@ -102,7 +102,8 @@ class TrainerSettings(NodeSettings):
         "OpenAI's protocol, with weights of its own).",
     )
     base_url: Annotated[str, checked(_of_a_server)] = of_trainers(
-        "http://127.0.0.1:8000/v1", "Address of the server that answers, with its /v1."
+        "http://127.0.0.1:8000/v1",
+        "Address of the server that answers; /v1 at its end may be missing.",
     )
     remote_model: str = of_trainers("auto", "The server's name of its model; auto is `model`.")
     concurrency: int = of_trainers(8, "Requests to the server at the same time.", ge=1, le=256)

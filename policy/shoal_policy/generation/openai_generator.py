@@ -39,16 +39,14 @@ class OpenAIGenerator:
             raise ModelError(str(error)) from None
         if self._remote.failure:
             log.warning("%s; this round trains on external groups only", self._remote.failure)
-        read = [_read(request, group) for group in groups]
         return [
-            replace(group, origin=Origin.ANOTHER, author=self._remote.author)
-            for group in read
-            if group is not None
+            replace(_read(request, group), origin=Origin.ANOTHER, author=self._remote.author)
+            for group in groups
         ]
 
 
-def _read(request: GenerationRequest, group: OwnGroup) -> OwnGroup | None:
-    """Return another model's answers in own tokens; None for fewer than two of them."""
+def _read(request: GenerationRequest, group: OwnGroup) -> OwnGroup:
+    """Return another model's answers in own tokens; a game that has no exact ones has none."""
     if not group.question.max_turns:
         return reencode(request.policy, group)
     requests = [
@@ -63,7 +61,6 @@ def _read(request: GenerationRequest, group: OwnGroup) -> OwnGroup | None:
         max_tokens = request.policy.max_positions
         found = retokenize_game(request.policy, completion, play.observations, max_tokens)
         if found is not None:
-            read.append(
-                replace(one, ids=found.ids, completion_positions=found.completion_positions)
-            )
-    return replace(group, answers=tuple(read)) if len(read) > 1 else None
+            one = replace(one, ids=found.ids, completion_positions=found.completion_positions)
+        read.append(one)
+    return replace(group, answers=tuple(read))

@@ -14,16 +14,17 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from shoal_policy.generation.replies import BadReplyError, read_answer
+from shoal_policy.generation.replies import BadReplyError, read_answer, read_filtered
 from shoal_policy.generation.requests import (
     BUSY,
     InferenceServer,
     Reply,
     ServerRefusedError,
     describe_failure,
+    has_version,
 )
 from shoal_policy.generation.transcript import PlayGames, Transcript, no_games
 from shoal_policy.rollouts import Answer, OwnGroup, Question, public_model_name, sampling_params
@@ -51,7 +52,8 @@ class RemoteGenerator:
         the start."""
         self._server, self._model, self._sampling = server, model, sampling
         self._num_completions = num_completions
-        self._dialect = _Dialect(chat=chat)
+        other = None if has_version(server.base_url) else "/v1"
+        self._dialect = _Dialect(chat=chat, other_prefix=other)
         self.author = PolicyInfo(
             model_name=public_model_name(model), tokenizer_digest=Digest(b""), policy_version=0
         )
@@ -131,6 +133,8 @@ class RemoteGenerator:
             reply = self._server.post(address, self._request(transcript, dialect))
             if reply.status == 200:
                 return read_answer(reply.body, chat=dialect.chat)
+            if (filtered := read_filtered(reply.body)) is not None:
+                return filtered
             self._handle_refusal(reply, dialect)
             if self._dialect != dialect:
                 return None  # adapted: retry at once
@@ -174,7 +178,8 @@ class RemoteGenerator:
         if changed is None:
             message = f"{self._server.base_url} refuses: status {reply.status} {reply.text}"
             raise ServerRefusedError(f"{message.rstrip()}{_REMEDIES.get(reply.status, '')}")
-        self._dialect = changed
+        if self._dialect == dialect:  # otherwise another request has adapted it further
+            self._dialect = changed
 
 
 _REMEDIES: Final = {
@@ -224,16 +229,22 @@ class _Dialect:
     chat: bool
     """False requests plain completions: a base model has no chat template."""
     limit_name: str = "max_tokens"
+    prefix: str = ""
+    """What is missing in the base address."""
+    other_prefix: str | None = None
+    """Prefix to try before anything else changes; None if it was tried or none can be missing."""
 
     @property
     def path(self) -> str:
-        return "/chat/completions" if self.chat else "/completions"
+        return self.prefix + ("/chat/completions" if self.chat else "/completions")
 
     def after(self, status: int, text: str) -> _Dialect | None:
         """Return the dialect to try after this refusal; None if there is none left."""
         bad_request = status in (400, 422)
         if bad_request and "max_completion_tokens" in text and self.limit_name == "max_tokens":
-            return _Dialect(chat=self.chat, limit_name="max_completion_tokens")
+            return replace(self, limit_name="max_completion_tokens")
+        if status in (404, 405) and self.other_prefix is not None:
+            return replace(self, prefix=self.other_prefix, other_prefix=None)
         if self.chat and (status in (404, 405) or (bad_request and "chat template" in text)):
-            return _Dialect(chat=False)
+            return replace(self, chat=False)
         return None

@@ -8,15 +8,32 @@ Text next to token ids is ignored: ids define what was sampled.
 from __future__ import annotations
 
 import json
+import logging
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 from shoal_policy.rollouts import Answer
 from shoal_wire.types import FinishReason
 
-_FINISH = {"stop": FinishReason.STOP, "eos": FinishReason.STOP, "length": FinishReason.LENGTH}
+log = logging.getLogger(__name__)
+
+_STOPPED: Final = frozenset(
+    {
+        *("stop", "eos", "eos_token", "stop_sequence", "end_turn"),
+        # The model ended its turn, with a call of a tool that it was not offered.
+        *("tool_calls", "function_call"),
+    }
+)
+"""Values of `finish_reason` with which a model ended its answer."""
+_CUT: Final = frozenset({"length", "max_tokens", "content_filter"})
+_FAILED: Final = frozenset({"error", "abort", "insufficient_system_resource"})
+"""Values with which a server gave up: these are no answers of the model."""
+_FILTERED = re.compile("content_?(filter|policy|management)|moderation", re.IGNORECASE)
+"""Codes of errors that stand for an answer which a filter withheld."""
 _CHARACTERS_A_TOKEN = 4
 """Mean characters per token of English text; used for servers that report no count."""
 MIN_SERVER_LOGPROB = -30.0
@@ -35,22 +52,87 @@ class BadReplyError(Exception):
 
 
 def read_answer(body: bytes, *, chat: bool) -> Answer:
-    """Return the first choice of a reply; raise BadReplyError without text or a known end.
+    """Return the first choice of a reply as an answer.
 
-    Its ids are empty: they belong to the server's tokenizer.
+    All that a model did is an answer: cut, empty, filtered, refused, or a call of a tool. If only
+    whole texts counted, a server's reward would be a mean over the replies that it completed.
+
+    Its ids are empty: they belong to the server's tokenizer. Raises BadReplyError if the server
+    gave no completion.
+    """
+    document = _read_object(body)
+    if document.get("error"):
+        if (filtered := read_filtered(body)) is not None:
+            return filtered
+        raise BadReplyError("reply is an error")
+    choices = document.get("choices", "")
+    # Without a choice the model has answered nothing.
+    choice = choices[0] if choices and isinstance(choices, list) else {}
+    if not isinstance(choices, list | None) or not isinstance(choice, dict):
+        raise BadReplyError("reply is not a completion")
+    text = _text_of(choice, chat=chat)
+    return _served(text, _finish_reason(choice.get("finish_reason")), _num_tokens(document, text))
+
+
+def read_filtered(body: bytes) -> Answer | None:
+    """Return the empty answer that an error stands for if a filter withheld it, else None.
+
+    Azure and others reply so with status 400, some with 200.
     """
     try:
+        error = _read_object(body).get("error")
+    except BadReplyError:
+        return None
+    codes = [error.get("code"), error.get("type")] if isinstance(error, dict) else []
+    if not any(isinstance(code, str) and _FILTERED.search(code) for code in codes):
+        return None
+    return _served("", FinishReason.LENGTH, 1)
+
+
+def _read_object(body: bytes) -> dict[str, Any]:
+    try:
         document = json.loads(body)
-        choice = document["choices"][0]
-        text = choice["message"]["content"] if chat else choice["text"]
-        reason = _FINISH.get(choice["finish_reason"])
-    except (ValueError, LookupError, TypeError, RecursionError):
-        raise BadReplyError("reply is not a completion") from None
-    if not isinstance(text, str) or reason is None:
-        raise BadReplyError("reply has no text, or no known end")
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise BadReplyError("reply is not valid Unicode")
-    counted = _num_tokens(document, text)
+    except (ValueError, RecursionError):
+        raise BadReplyError("reply is not JSON") from None
+    if not isinstance(document, dict):
+        raise BadReplyError("reply is not a completion")
+    return document
+
+
+def _text_of(choice: dict[str, Any], *, chat: bool) -> str:
+    """Return the text of a choice, empty without any; raises BadReplyError."""
+    found: Any = choice.get("text")
+    if chat:
+        message = choice.get("message") or {}
+        if not isinstance(message, dict):
+            raise BadReplyError("reply is not a completion")
+        found = message.get("content")
+        if found is None:
+            found = message.get("refusal")
+    if isinstance(found, list):  # parts of several kinds, such as thinking and text
+        parts = [part.get("text") for part in found if isinstance(part, dict)]
+        found = "".join(part for part in parts if isinstance(part, str))
+    if not isinstance(found, str | None):
+        raise BadReplyError("reply has a text that is none")
+    # Halves of a character become one, or a replacement character.
+    return (found or "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _finish_reason(reason: Any) -> FinishReason:
+    """Return why an answer ended; one with an unknown end counts as cut."""
+    if reason in _FAILED if isinstance(reason, str) else reason is not None:
+        raise BadReplyError(f"reply ended with finish_reason {str(reason)[:40]!r}")
+    if reason not in _STOPPED | _CUT:
+        _warn_unknown_end(None if reason is None else reason[:40])
+    return FinishReason.STOP if reason in _STOPPED else FinishReason.LENGTH
+
+
+@lru_cache(maxsize=16)
+def _warn_unknown_end(reason: str | None) -> None:
+    log.warning("the server's finish_reason %r is unknown: such answers count as cut", reason)
+
+
+def _served(text: str, reason: FinishReason, counted: int) -> Answer:
     return Answer(ids=(), text=text, finish_reason=reason, logprobs=(), counted=counted)
 
 
@@ -111,6 +193,8 @@ def read_token_answers(body: bytes, expected: ExpectedReply) -> list[Answer]:
         raise BadReplyError("reply answers another prompt")
     if len(found) != len(choices) or not _are_valid_indices(found, expected.num_completions):
         raise BadReplyError("reply has answers that were not requested")
+    if len(found) < expected.num_completions:
+        raise BadReplyError("reply has fewer answers than were requested")
     return [found[number] for number in sorted(found)]
 
 

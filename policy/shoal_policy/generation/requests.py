@@ -14,6 +14,7 @@ import asyncio
 import concurrent.futures
 import queue
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from functools import cache
 from multiprocessing.pool import ThreadPool
 from typing import Any, Final, Generic, TypeVar
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -75,7 +77,7 @@ class InferenceServer:
 
         Raises ServerRefusedError for an address that cannot be used.
         """
-        self.base_url, self._seconds = base_url.rstrip("/"), request_seconds
+        self.base_url, self._seconds = base_address(base_url), request_seconds
         self.should_stop, self._first_pause = should_stop, first_pause_seconds
         self._connections = connections
         self._loop = _loop()
@@ -200,6 +202,19 @@ class WorkerPool(Generic[W, T]):
                 yield found
         finally:
             self._pool.terminate()
+
+
+def base_address(url: str) -> str:
+    """Return the base of a server's address, which may name one of its pages."""
+    base = url.rstrip("/")
+    for page in ("/chat/completions", "/completions", "/models"):
+        base = base.removesuffix(page)
+    return base
+
+
+def has_version(base_url: str) -> bool:
+    """Return whether a base address has the protocol's version, such as /v1."""
+    return re.search(r"/v\d", urlsplit(base_url).path) is not None
 
 
 _DESCRIPTIONS: Final = {

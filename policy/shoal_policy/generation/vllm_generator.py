@@ -31,7 +31,9 @@ from shoal_policy.generation.requests import (
     InferenceServer,
     ServerRefusedError,
     WorkerPool,
+    base_address,
     describe_failure,
+    has_version,
 )
 from shoal_policy.generation.served_weights import AdapterPusher, FullWeightsPusher, Pusher
 from shoal_policy.model.loading import ModelError, Policy
@@ -300,6 +302,9 @@ def build_vllm_generator(
 
     Raises ServerRefusedError for an address that cannot be used.
     """
+    url = settings.base_url
+    if not has_version(url):
+        settings = settings.model_copy(update={"base_url": f"{base_address(url)}/v1"})
     server = build_server(settings, should_stop)
     folder = settings.data_dir / "served"
 

@@ -250,15 +250,18 @@ def _contains_special(policy: PromptTokenizer, text: str) -> bool:
     return list(as_tokens) != encode_text(policy, text)
 
 
-def reencode(policy: Policy, group: OwnGroup) -> OwnGroup | None:
+def reencode(policy: Policy, group: OwnGroup) -> OwnGroup:
     """Return another program's answers with the policy's token ids, to train on.
 
-    Their log-probabilities belong to other tokens and are dropped. None if fewer than two answers
-    have any token.
+    Their log-probabilities belong to other tokens and are dropped. An empty answer without an end
+    has no ids: it is not trained on, but its reward counts like any other.
     """
     answers = [
-        replace(answer, ids=tuple(ids), logprobs=())
+        replace(
+            answer,
+            ids=tuple(encode_completion(policy, answer.text, answer.finish_reason)),
+            logprobs=(),
+        )
         for answer in group.answers
-        if (ids := encode_completion(policy, answer.text, answer.finish_reason))
     ]
-    return replace(group, answers=tuple(answers)) if len(answers) > 1 else None
+    return replace(group, answers=tuple(answers))

@@ -80,12 +80,12 @@ GARBAGE = [
     b"",
     b"<html>busy</html>",
     b"[]",
-    b'{"choices": []}',
-    b'{"choices": [{"message": null, "finish_reason": "stop"}]}',
+    b"{}",
+    b'{"choices": "none"}',
+    b'{"choices": [7]}',
+    b'{"choices": [{"message": [], "finish_reason": "abort"}]}',
     b'{"choices": [{"message": {"content": 7}, "finish_reason": "stop"}]}',
-    b'{"choices": [{"message": {"content": "7"}, "finish_reason": "content_filter"}]}',
     b'{"choices": [{"message": {"content": "7"}, "finish_reason": ["stop"]}]}',
-    b'{"choices": [{"message": {"content": "\\ud800"}, "finish_reason": "stop"}]}',
     b"[" * 100_000,
     b"\xff\xfe",
 ]
@@ -200,6 +200,37 @@ def test_it_learns_the_servers_dialect() -> None:
     with ModelServer(new) as server:
         assert len(generator(server).generate([question()])) == 1
         assert server.requests[-1]["max_completion_tokens"] == 5
+
+
+@pytest.mark.parametrize(
+    "given", ["", "/", "/v1", "/v1/", "/v1/chat/completions", "/v1/models", "/api/v1"]
+)
+def test_the_base_address_is_recognised(given: str) -> None:
+    """With /v1, without it, and of servers that have their pages elsewhere."""
+    right = f"{'/api' if 'api' in given else ''}/v1/chat/completions"
+
+    def fate(handler: Handler, request: dict[str, Any]) -> bool:
+        return handler.path != right and replies(404, b"Not Found")(handler, request)
+
+    with ModelServer(fate) as server:
+        url = server.base_url.removesuffix("/v1") + given
+        settings = Settings(base_url=url, completions=3, concurrency=1)
+        (group,) = build_remote_generator(settings, lambda: False).generate([question()])
+        assert len(group.answers) == 3
+        assert server.paths[-3:] == [right] * 3
+        assert len(server.paths) == 3 + (given in ("", "/"))
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "/inference/chat/completions"])
+def test_a_server_without_a_version_is_used_as_given(path: str) -> None:
+    def fate(handler: Handler, request: dict[str, Any]) -> bool:
+        return handler.path != path and replies(404, b"Not Found")(handler, request)
+
+    with ModelServer(fate) as server:
+        url = server.base_url.removesuffix("/v1") + path.removesuffix("/chat/completions")
+        settings = Settings(base_url=url, completions=3)
+        assert build_remote_generator(settings, lambda: False).generate([question()])
+        assert set(server.paths) == {path}
 
 
 def test_an_endless_reply_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:

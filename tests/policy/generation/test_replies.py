@@ -6,8 +6,10 @@ import itertools
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +20,7 @@ from shoal_policy.generation.replies import (
     read_token_answers,
 )
 
-SPOKEN = {
+SPOKEN: dict[str, Any] = {
     "model": "theirs",
     "usage": {"completion_tokens": 2},
     "choices": [
@@ -39,7 +41,7 @@ SPOKEN = {
 WANTED = ExpectedReply(
     model="theirs",
     prompt_ids=[3, 4],
-    num_completions=2,
+    num_completions=1,
     max_tokens=3,
     vocabulary=9,
     eos_ids=frozenset({2}),
@@ -101,7 +103,7 @@ def holds_together(path: tuple[Any, ...], new: Any) -> None:
     except BadReplyError as fault:
         assert len(str(fault).splitlines()) == 1
         return
-    assert 1 <= len(found) <= WANTED.num_completions
+    assert len(found) == WANTED.num_completions
     for answer in found:
         assert 0 < len(answer.ids) <= WANTED.max_tokens
         assert all(type(each) is int and 0 <= each < WANTED.vocabulary for each in answer.ids)
@@ -113,3 +115,16 @@ def test_the_reply_that_is_changed_is_a_good_one() -> None:
     body = json.dumps(SPOKEN).encode()
     assert [read_answer(body, chat=chat).num_tokens for chat in (True, False)] == [2] * 2
     assert [answer.ids for answer in read_token_answers(body, WANTED)] == [(5, 2)]
+
+
+@pytest.mark.parametrize("sent", [0, 1, 2, 3, 4])
+def test_answers_of_the_policy_are_all_there_or_the_reply_is_a_fault(sent: int) -> None:
+    [choice] = SPOKEN["choices"]
+    choices = [choice | {"index": number} for number in range(sent)]
+    body = json.dumps(SPOKEN | {"choices": choices}).encode()
+    expected = replace(WANTED, num_completions=3)
+    if sent == 3:
+        assert len(read_token_answers(body, expected)) == 3
+        return
+    with pytest.raises(BadReplyError):
+        read_token_answers(body, expected)
