@@ -53,11 +53,15 @@ class Generator(Protocol):
         ...
 
 
-def are_start_logprobs(policy: Policy, sampling: SamplingParams) -> bool:
-    """Return whether sampled log-probabilities equal those at the start of an update.
+def is_untruncated(sampling: SamplingParams) -> bool:
+    """Return whether sampled log-probabilities are the policy's own: no token was excluded."""
+    return sampling.temperature > 0 and sampling.top_p == 1 and sampling.top_k == 0
 
-    So it is in float32, up to rounding, if no token was excluded; then they are not recomputed. In
-    bfloat16, two ways of computing them differ by a hundredth of a nat and more.
+
+def is_exact(policy: Policy) -> bool:
+    """Return whether a policy samples and trains with the same numbers, up to rounding.
+
+    So it is in float32: sampled log-probabilities are those at the start of an update, and are not
+    recomputed. In bfloat16, two ways of computing them differ by a hundredth of a nat and more.
     """
-    untruncated = sampling.temperature > 0 and sampling.top_p == 1 and sampling.top_k == 0
-    return untruncated and policy.autocast_dtype is None and policy.model.dtype == torch.float32
+    return policy.autocast_dtype is None and policy.model.dtype == torch.float32

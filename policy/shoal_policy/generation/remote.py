@@ -230,7 +230,7 @@ class _Dialect:
     """False requests plain completions: a base model has no chat template."""
     limit_name: str = "max_tokens"
     prefix: str = ""
-    """What is missing in the base address."""
+    """Prefix of the path that the base address lacks."""
     other_prefix: str | None = None
     """Prefix to try before anything else changes; None if it was tried or none can be missing."""
 

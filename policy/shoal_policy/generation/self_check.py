@@ -10,6 +10,7 @@ Nothing else shows it: such a model answers fluently, and wrongly in a batch wit
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,12 +19,15 @@ from typing import Final
 import torch
 
 from shoal_base.visible import first_line
+from shoal_policy.generation.generator import is_exact
 from shoal_policy.generation.local import generate
 from shoal_policy.model.loading import ModelError, Policy
 from shoal_policy.model.packed import TokenRow
 from shoal_policy.tiny import embedded_folder
 from shoal_policy.update.logprobs import completion_logprobs
 from shoal_wire.types import SamplingParams
+
+log = logging.getLogger(__name__)
 
 _LENGTHS: Final = (5, 11)
 """Tokens of the two prompts."""
@@ -46,6 +50,9 @@ class Differences:
     """Difference of the tokens that were generated."""
     training: float
     """Difference of the same tokens as an update computes them."""
+    rounding: float | None
+    """Difference of a full forward pass in the compute type from one in float32; None without
+    autocast."""
 
 
 def check_answers(policy: Policy) -> None:
@@ -64,8 +71,7 @@ def check_answers(policy: Policy) -> None:
         raise ModelError(
             f"cannot use model {policy.name!r}: {kind} cannot answer here ({first_line(error)})"
         ) from error
-    is_exact = policy.autocast_dtype is None and policy.model.dtype == torch.float32
-    allowed = MAX_DIFFERENCE if is_exact else MAX_ROUNDED_DIFFERENCE
+    allowed = MAX_DIFFERENCE if is_exact(policy) else MAX_ROUNDED_DIFFERENCE
     for what, by in (("answers", found.answering), ("trains", found.training)):
         if not by <= allowed:
             raise ModelError(
@@ -73,6 +79,10 @@ def check_answers(policy: Policy) -> None:
                 f"with other numbers than alone (by {by:.2g} nats a token); such architectures "
                 "are not supported"
             )
+    if found.rounding is not None:
+        log.info(
+            "computing in bfloat16 moves log-probabilities by %.2g nats a token", found.rounding
+        )
 
 
 def differences(policy: Policy) -> Differences:
@@ -96,11 +106,17 @@ def differences(policy: Policy) -> Differences:
     generated = [value for answers in drawn for one in answers for value in one.logprobs]
     with torch.no_grad(), policy.gather(), policy.autocast():
         expected = torch.cat([_whole(policy, row) for row in rows])
+    rounding = None
+    if policy.autocast_dtype is not None:
+        with torch.no_grad(), policy.gather():
+            exact = torch.cat([_whole(policy, row) for row in rows])
+        rounding = _mean_difference(expected, exact)
     with torch.no_grad(), policy.gather():
         trained = completion_logprobs(policy, rows, temperature=1.0).logprobs.float().cpu()
     return Differences(
         answering=_mean_difference(generated, expected),
         training=_mean_difference(trained, expected),
+        rounding=rounding,
     )
 
 

@@ -31,6 +31,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from shoal_base.files import expanded
 from shoal_base.visible import first_line
+from shoal_policy.model.cpu_bfloat16 import cpu_compute_dtype
 from shoal_policy.model.end_tokens import declared_end_tokens, turn_end
 from shoal_policy.model.examples import NO_EXAMPLES, FewShotExamples
 from shoal_policy.model.gguf import GgufError, converted_folder, describe_missing_weights, gguf_file
@@ -149,9 +150,10 @@ def load_policy(
 
     `device` is ``auto`` (CUDA if available) or a torch device name. `dtype` is the weights' type;
     ``auto`` keeps them in float32, since small learning rates vanish in bfloat16, and computes in
-    bfloat16 where the accelerator supports it. `prompt` is ``chat``, ``plain``, or ``auto`` (chat
-    if there is a template). `seed` seeds torch's global generator. `name` replaces `model` as the
-    policy's name, for a checkpoint folder. Blocks for a download, if any. Raises ModelError.
+    bfloat16 where the GPU supports it, or where a CPU is measured to gain. `prompt` is ``chat``,
+    ``plain``, or ``auto`` (chat if there is a template). `seed` seeds torch's global generator.
+    `name` replaces `model` as the policy's name, for a checkpoint folder. Blocks for a download, if
+    any. Raises ModelError.
     """
     torch.manual_seed(seed)
     where, weights_dtype = parse_device(device), _pick_dtype(dtype)
@@ -173,6 +175,8 @@ def load_policy(
     if info["missing_keys"]:
         raise ModelError(f"cannot use model {model!r}: it {describe_missing_weights(info)}")
     autocast = compute_dtype(dtype, where)
+    if dtype == "auto" and where.type == "cpu":
+        autocast = cpu_compute_dtype(loaded)
     try:
         tokenizer("1 + 1")
         return wrap_policy(

@@ -79,7 +79,8 @@ class RoundRecord:
     """Mean difference between the vLLM server's log-probabilities and the policy's own, in nats,
     after the latest transfer of weights. Over 0.2 the server is not asked."""
     sampling_logp_difference: float | None
-    """The same difference over the own tokens trained on; in nats. TRL."""
+    """The same difference over the own tokens trained on, or that between sampling and training of
+    a policy that computes in bfloat16; `null` in float32; in nats. TRL."""
     steps_no_signal: int
     """Optimiser steps skipped because no completion had an advantage."""
     steps_nonfinite: int

@@ -70,7 +70,10 @@ def test_what_was_drawn_otherwise_is_not_taken_for_the_start() -> None:
         narrow = dataclasses.replace(SAMPLING, **changes)
         assert scored(policy, Origin.POLICY, narrow).start_logprobs is None
     half = dataclasses.replace(policy, autocast_dtype=torch.bfloat16)
-    assert scored(half, Origin.POLICY).start_logprobs is None
+    rounded = scored(half, Origin.POLICY)
+    assert rounded.start_logprobs is None
+    assert rounded.sampling_logprobs == tuple((-1.5,) * len(ids) for ids in IDS)
+    assert scored(half, Origin.POLICY, narrow).sampling_logprobs is None
     absurd = scored(policy, Origin.FOLLOWER, logprob=-99.0)
     assert absurd.sampling_logprobs == (None, None, None)
 

@@ -42,7 +42,9 @@ TOLERANCE = 1e-5
 
 @pytest.fixture(scope="module")
 def policy() -> Policy:
-    return tiny_models.policy()
+    made = tiny_models.policy()
+    assert made.autocast_dtype is None, "in float32 on every processor"
+    return made
 
 
 @pytest.fixture(scope="module")
