@@ -93,7 +93,7 @@ def refusal(request: PageRequest, rules: Rules) -> PageReply | None:
         return in_words(403, "request of another website; open the page by its own address")
     has_token = _has_token(request, rules)
     if not has_token and not _shows_token(request, rules):
-        return in_words(403, _WHERE_THE_TOKEN_IS)
+        return in_words(401, _WHERE_THE_TOKEN_IS, {"WWW-Authenticate": "Bearer"})
     if has_token and request.path == "/":
         cookie = f"{rules.cookie}={rules.token}; HttpOnly; SameSite=Strict; Path=/"
         return in_words(303, "", {"Location": "/", "Set-Cookie": cookie})

@@ -13,12 +13,14 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 
 from shoal.__main__ import main
 from shoal_settings.exits import EXIT_OK
 
 ROOT = Path(__file__).resolve().parents[2]
-UNIT = ROOT / "bootstrap" / "shoal-bootstrap.service"
+UNITS = {name: ROOT / "bootstrap" / f"shoal-{name}.service" for name in ("bootstrap", "node")}
+MONITORING = ROOT / "bootstrap" / "monitoring"
 CONTAINERS = {
     "bootstrap": ROOT / "bootstrap" / "Containerfile",
     "node": ROOT / "bootstrap" / "Containerfile.node",
@@ -32,25 +34,28 @@ def _works(engine: str) -> bool:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
-    unit = tmp_path / UNIT.name
-    unit.write_text(UNIT.read_text().replace("/opt/shoal/.venv/bin/shoal", sys.executable))
+@pytest.mark.parametrize("file", UNITS.values(), ids=UNITS)
+def test_systemd_takes_the_unit(tmp_path: Path, file: Path) -> None:
+    unit = tmp_path / file.name
+    unit.write_text(file.read_text().replace("/opt/shoal/.venv/bin/shoal", sys.executable))
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(unit)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    reported = [line for line in done.stderr.splitlines() if UNIT.name in line]
+    reported = [line for line in done.stderr.splitlines() if file.name in line]
     assert not reported
     assert not done.returncode
 
 
 def test_the_unit_and_the_containers_start_what_there_is() -> None:
-    unit = configparser.ConfigParser(strict=False, interpolation=None)
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read_string(UNIT.read_text())
-    of_unit = shlex.split(unit["Service"]["ExecStart"])
-    assert of_unit[0].startswith("/opt/shoal/")
-    starts = [("bootstrap", of_unit[1:])]
+    starts = []
+    for name, file in UNITS.items():
+        unit = configparser.ConfigParser(strict=False, interpolation=None)
+        unit.optionxform = str  # type: ignore[assignment,method-assign]
+        unit.read_string(file.read_text())
+        of_unit = shlex.split(unit["Service"]["ExecStart"])
+        assert of_unit[0].startswith("/opt/shoal/")
+        starts.append((name, of_unit[1:]))
     for name, file in CONTAINERS.items():
         entry = re.search(r"^ENTRYPOINT (.*)$", file.read_text(), re.M)
         assert entry is not None
@@ -86,4 +91,25 @@ def test_a_container_installs_what_its_command_needs(name: str, trains: bool) ->
 def test_the_container_is_built(file: Path) -> None:
     engine = next(filter(_works, ENGINES))
     command = [engine, "build", "-q", "-f", str(file), str(ROOT)]
+    assert not subprocess.run(command, check=False).returncode
+
+
+@pytest.mark.parametrize("name", ["alerts.yml", "grafana.json"])
+def test_dashboard_and_alerts_read_metrics_that_a_node_has(name: str) -> None:
+    text = (MONITORING / name).read_text()
+    if name == "grafana.json":
+        json.loads(text)
+    else:
+        (group,) = yaml.safe_load(text)["groups"]
+        assert all({"alert", "expr", "for"} <= set(rule) for rule in group["rules"])
+    table = (ROOT / "docs" / "metrics.md").read_text()
+    known = set(re.findall(r"^\| `(shoal_\w+)` ", table, re.M))
+    used = set(re.findall(r"\bshoal_\w+", text))
+    assert len(used) > 4
+    assert used <= known
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
+def test_prometheus_takes_the_alerts() -> None:
+    command = ["promtool", "check", "rules", str(MONITORING / "alerts.yml")]
     assert not subprocess.run(command, check=False).returncode

@@ -224,7 +224,7 @@ async def test_every_answer_says_what_may_be_done_with_it(monkeypatch: pytest.Mo
             (REQUEST.replace(b"GET", b"POST"), 405),
             (REQUEST.replace(b"GET", b"FOO"), 501),
             (REQUEST.replace(b"GET /", b"GET /nowhere"), 404),
-            (REFUSED.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), 403),
+            (REFUSED.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), 401),
         ):
             head, _, body = (await exchange(port, data)).partition(b"\r\n\r\n")
             assert int(head.split()[1]) == code

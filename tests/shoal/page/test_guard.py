@@ -87,7 +87,7 @@ def test_it_goes_by_the_name_that_its_owner_gave(
     assert (refusal(one, rules) is None) == answered
     without = PageRequest(method="GET", path="/", query="", headers={"host": host})
     refused = refusal(without, rules)
-    assert refused is not None and refused.status in (403, 421), "a name is no token"
+    assert refused is not None and refused.status in (401, 421), "a name is no token"
 
 
 @pytest.mark.parametrize(
@@ -117,27 +117,27 @@ def test_a_request_needs_the_token(path: str) -> None:
         return status(request(path=path, query=query, **{"cookie": "", **headers}))
 
     for own in (OWN, "localhost:7462", "192.0.2.7:7462"):
-        assert with_(host=own) == 403
+        assert with_(host=own) == 401
         assert with_(f"token={TOKEN}", host=own) == (303 if path == "/" else None)
         assert with_(authorization=f"Bearer {TOKEN}", host=own) is None
         assert with_(cookie=f"a=b; {COOKIE}", host=own) is None
     for wrong in ("", TOKEN[:-1], TOKEN + "x", TOKEN.upper(), "é"):
-        assert with_(f"token={wrong}") == 403
-        assert with_(authorization=f"Bearer {wrong}") == 403
-        assert with_(cookie=f"shoal_page={wrong}") == 403
-    assert with_(cookie=f"shoal_page_7463={TOKEN}") == 403
-    assert with_(f"token=x&token={TOKEN}") == 403
+        assert with_(f"token={wrong}") == 401
+        assert with_(authorization=f"Bearer {wrong}") == 401
+        assert with_(cookie=f"shoal_page={wrong}") == 401
+    assert with_(cookie=f"shoal_page_7463={TOKEN}") == 401
+    assert with_(f"token=x&token={TOKEN}") == 401
     assert with_(f"token={TOKEN}", host="evil.example") == 421
 
 
 @given(st.text(max_size=60), st.text(max_size=60), st.text(max_size=60))
 def test_nothing_but_the_token_is_one(query: str, cookie: str, authorization: str) -> None:
-    assert status(request(query=query, cookie=cookie, authorization=authorization)) == 403
+    assert status(request(query=query, cookie=cookie, authorization=authorization)) == 401
 
 
 def test_who_is_refused_learns_where_the_token_is() -> None:
     refused = refusal(request(cookie=""), RULES)
-    assert refused is not None and refused.status == 403
+    assert refused is not None and refused.status == 401
     says = refused.body.decode()
     assert "printed" in says and "page.json" in says and TOKEN not in says
 
