@@ -31,6 +31,9 @@ FULL_REWARD = 1.0 - 1e-6
 """Minimum reward of a passed answer: some verifiers give partial rewards."""
 
 
+MAX_EXAMPLE_CHARS = 2_000
+"""Longest shown question or answer; a longer question is not chosen."""
+
 CHEAP_EVAL_EVERY = 25
 """Default number of rounds between evaluations of an embedded model."""
 
@@ -127,6 +130,24 @@ def evaluate(
         num_items=len(everything),
         seconds=time.perf_counter() - started,
     )
+
+
+def example_of(
+    answered: Sequence[tuple[OwnGroup, float]], question: str | None
+) -> dict[str, Any] | None:
+    """Return one answer for people: to `question`, or to the first that was not answered right.
+
+    The first evaluation chooses the question, and later ones follow it, so that no answer is picked
+    because it is good. Games have none. None if there is no such question.
+    """
+    plain = [(group, reward) for group, reward in answered if not group.question.max_turns]
+    for group, reward in plain:
+        text = group.question.text
+        is_new = question is None and reward < FULL_REWARD and len(text) <= MAX_EXAMPLE_CHARS
+        if text == question or is_new:
+            answer = group.answers[0].text
+            return {"question": text, "answer": answer[:MAX_EXAMPLE_CHARS], "reward": reward}
+    return None
 
 
 def _rewards(

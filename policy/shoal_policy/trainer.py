@@ -21,7 +21,7 @@ from shoal_policy.builders import build_round_runner, build_train_state
 from shoal_policy.checkpoint.pace import CheckpointPace
 from shoal_policy.checkpoint.saved import CheckpointError, NoRoomError
 from shoal_policy.checkpoint.saving import save_checkpoint
-from shoal_policy.evaluate import EvaluationStopped, evaluate, evaluation_interval
+from shoal_policy.evaluate import EvaluationStopped, evaluate, evaluation_interval, example_of
 from shoal_policy.few_shot import add_few_shot
 from shoal_policy.generation.decoding import SMALL_PARAMETERS
 from shoal_policy.generation.local import NonFiniteError
@@ -36,7 +36,7 @@ from shoal_policy.record.progress import RoundRecord, RunCounters
 from shoal_policy.record.sinks import MetricSinks
 from shoal_policy.record.status import build_status
 from shoal_policy.rollback import RollbackWatch
-from shoal_policy.rollouts import sampling_params
+from shoal_policy.rollouts import OwnGroup, sampling_params
 from shoal_policy.sapo import RoundOutcome
 from shoal_policy.tiny import MODEL_NAMES, PLAYER
 from shoal_policy.trainer_context import Interrupted, TrainerContext
@@ -261,6 +261,7 @@ class Trainer:
             round=run.round,
             of=self._settings.eval_per_family * self._tasks.num_families,
         )
+        answered: list[tuple[OwnGroup, float]] = []
         try:
             held_out = evaluate(
                 run.policy,
@@ -270,12 +271,17 @@ class Trainer:
                 sampling=self._sampling,
                 should_stop=self._should_stop,
                 on_step=self._phases.step,
+                on_answers=lambda groups, rewards: answered.extend(
+                    zip(groups, rewards, strict=True)
+                ),
             ).to_json()
         except EvaluationStopped:
             return  # repeated when the run resumes
         except (TaskError, ModelError) as error:
             log.warning("no held-out evaluation at round %d: %s", run.round, error)
             return
+        first = (run.progress.held_out_initial or {}).get("example") or {}
+        held_out["example"] = example_of(answered, first.get("question"))
         run.progress.add_held_out(held_out)
         self._write_metrics("held_out", held_out_metrics(held_out))
 

@@ -6,12 +6,13 @@ answers ─▶ right · learning · publishers · worth · rollouts · refused �
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 from shoal.view.folder_follower import LatestAnswers
-from shoal.view.invitation import chosen, line_of
+from shoal.view.invitation import chosen, lacks_of, line_of
 from shoal.view.measured import is_it_learning
-from shoal.view.model import Kind, LearningShown, NextStep, ShownPeer
+from shoal.view.model import Kind, LearningShown, NextStep, Pace, ShownPeer
 from shoal.view.publishers import me_of, publishers_of, short
 from shoal.view.right import right_of
 from shoal.view.worth import worth_of
@@ -22,7 +23,7 @@ from shoal_ipc.answers.learning import Learning, Ledger
 from shoal_ipc.answers.node import RolloutsView, Status, TrainerView
 from shoal_ipc.answers.peer import Peers, Refusals
 from shoal_p2p.rollouts.network_shares import MAX_TRACKED
-from shoal_settings.started_with import continuation
+from shoal_settings.started_with import StartedWith, continuation, started_with
 
 
 def build(
@@ -33,10 +34,12 @@ def build(
     `program` is what starts shoal here, for commands to copy.
     """
     status = answers.status or Status()
-    kind: Kind = status.role or "node"
+    begun = started_with(Path(data_dir))
+    kind: Kind = status.role or _kind_of(begun)
     me = me_of(answers)
     is_up = answers.down_since_unix is None
     seen = answers.doctor or Doctor()
+    settings = {} if begun is None else dict(begun.settings)
     return ShownPeer(
         kind=kind,
         name=visible_name(data_dir.rstrip("/").rpartition("/")[2] or data_dir),
@@ -56,10 +59,43 @@ def build(
         if kind != "node"
         else (),
         invitation=line_of(seen),
+        invitation_lacks=lacks_of(seen),
+        pace=_pace(answers, settings) if is_up else Pace(),
+        sandbox=status.worker.sandbox,
+        settings=settings,
         connections=(answers.peers or Peers()).peers[:MAX_TRACKED]
         if kind != "node" and is_up
         else (),
     )
+
+
+def _kind_of(begun: StartedWith | None) -> Kind:
+    """Return the kind of a peer that has left no status: a bootstrap leaves none."""
+    if begun is not None and begun.name == "bootstrap":
+        return "bootstrap"
+    return "judge" if begun is not None and begun.name == "judge" else "node"
+
+
+def _pace(answers: LatestAnswers, settings: Mapping[str, str]) -> Pace:
+    """Return the speed of the latest rounds; `settings` has the number of rounds, 0 for no end."""
+    run, rounds = answers.run, settings.get("rounds", "")
+    last = int(rounds) if rounds.isdecimal() else 0
+    if not run.seconds_per_round:
+        return Pace()
+    # `--round-seconds` makes a round wait after its work.
+    seconds = max(run.seconds_per_round, _number(settings.get("round_seconds", "")))
+    return Pace(
+        rounds_per_minute=60 / seconds,
+        tokens_per_second=None if run.tokens_per_round is None else run.tokens_per_round / seconds,
+        remaining_s=max(0, last - run.round) * seconds if last else None,
+    )
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
 
 
 def _learning(answers: LatestAnswers) -> LearningShown:

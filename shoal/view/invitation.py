@@ -59,3 +59,22 @@ def line_of(answer: Doctor) -> str:
         return encoded(answer, ways) if ways else ""
     except InviteError:
         return ""
+
+
+def lacks_of(answer: Doctor) -> tuple[str, ...]:
+    """Return why a friend cannot join with the invitation, or not with it alone."""
+    ways, facts = chosen(answer.facts.addresses), answer.facts
+    if not ways:
+        return ()
+    lacks = {
+        "loopback": "it has only loopback addresses: it works on this machine alone",
+        "private": "it has no public address: it works in this network alone",
+    }
+    found = [lacks[ways[0].scope]] if ways[0].scope in lacks else []
+    if facts.key is not None:
+        found.append(
+            "the swarm is private and the line lacks its key: `shoal invite --with-key` adds it"
+        )
+    if facts.allowed_peers:
+        found.append("the swarm has an allow list: only its peers can join")
+    return tuple(found)

@@ -62,6 +62,17 @@ class LearningShown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """The speed of the latest rounds."""
+
+    rounds_per_minute: float | None = None
+    tokens_per_second: float | None = None
+    """Tokens that it generates."""
+    remaining_s: float | None = None
+    """Estimated time until its last round; None without `--rounds`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublisherShown:
     """A row of "Publishers"; the node itself has one."""
 
@@ -137,5 +148,12 @@ class ShownPeer(Versioned):
     """Join addresses of a bootstrap or judge, best first."""
     invitation: str = ""
     """Invitation to the swarm; empty if the peer has no address."""
+    invitation_lacks: tuple[str, ...] = ()
+    """Reasons why a friend cannot join with it, or not with it alone."""
+    pace: Pace = field(default_factory=Pace)
+    sandbox: str = ""
+    """The layers that confine its task worker; empty before it runs."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """Settings of its last start, by key; empty if they are not on record."""
     connections: tuple[Connection, ...] = ()
     """Connections of a bootstrap or judge."""

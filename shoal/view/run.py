@@ -29,10 +29,13 @@ from shoal_ipc.answers.node import WINDOW
 from shoal_p2p.rollouts.network_shares import MAX_TRACKED
 
 MAX_POINTS: Final = 2_000  # about the pixels of a wide chart
+MAX_FAMILY_POINTS: Final = 200  # about the pixels of a small one
 _READ_BYTES: Final = 4 << 20  # a guess: memory of a reading thread
 _PASSED: Final = "pass@1"
 _OWN: Final = "reward_local"
 _EXTERNAL: Final = "reward_external"
+_SECONDS: Final = "step_time"
+_TOKENS: Final = "tokens_generated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,10 @@ class RunFile:
     """The latest held-out evaluation."""
     held_out_initial: Evaluation | None = None
     """The first one on file with as many questions."""
+    seconds_per_round: float | None = None
+    """Mean wall time of the latest rounds."""
+    tokens_per_round: float | None = None
+    """Mean number of tokens generated in them."""
     answer: str = ""
     """The answer of own reward to "is it learning?", in a sentence; empty if too few rounds are
     known."""
@@ -84,8 +91,9 @@ class RunReader:
         self._means = {name: array("d") for name in (_OWN, _EXTERNAL)}
         self._within = array("d")
         self._passed: list[Evaluation] = []
-        self._families: dict[str, tuple[float, float]] = {}
-        """Share of each family's held-out questions that passed at first, and at last."""
+        self._families: dict[str, list[tuple[float, float]]] = {}
+        """Round and share of each family's held-out questions that passed."""
+        self._pace = {name: deque[float](maxlen=WINDOW) for name in (_SECONDS, _TOKENS)}
         self._num_items = self._num_families = 0
         """Questions and families of the latest evaluation; 0 where that is not known."""
 
@@ -129,6 +137,9 @@ class RunReader:
                 if name == _OWN and len(self._first) < WINDOW:
                     self._first.append(value)
             self._means[name].append(fmean(latest) if latest else math.nan)
+        for name, recent in self._pace.items():
+            if not math.isnan(value := _number(event.get(name))):
+                recent.append(value)
         self._within.append(ci95_halfwidth(self._latest[_OWN]) or 0.0)
 
     def _add_held_out(self, at: float, event: Mapping[str, Any]) -> None:
@@ -145,8 +156,9 @@ class RunReader:
                 continue
             self._num_families += 1
             if name in self._families or len(self._families) < MAX_TRACKED:
-                first, _ = self._families.get(name, (number, number))
-                self._families[name] = first, number
+                shares = self._families.setdefault(name, [])
+                shares.append((at, number))
+                del shares[1 : len(shares) - MAX_FAMILY_POINTS + 1]  # the first one stays
 
     def facts(self) -> RunFile:
         """Return the first and latest values of the run."""
@@ -161,6 +173,8 @@ class RunReader:
             reward_local_ci95=ci95_halfwidth(latest),
             held_out=passed[-1] if passed else None,
             held_out_initial=passed[0] if passed else None,
+            seconds_per_round=fmean(self._pace[_SECONDS]) if self._pace[_SECONDS] else None,
+            tokens_per_round=fmean(self._pace[_TOKENS]) if self._pace[_TOKENS] else None,
             answer=is_reward_rising(self._first, latest, number) if is_whole else "",
         )
 
@@ -169,7 +183,7 @@ class RunReader:
 
         `points` are columns of equal length, None where there is no value: the round, own reward's
         upper and lower bound, external reward, own reward, held-out share, its lower and upper
-        bound. `held_out` is each family's share at first and at last, of `held_out_of_family`
+        bound. `families` has each family's evaluations, round and share, of `family_items`
         questions, 0 where that is not known.
         """
         num = len(self._rounds)
@@ -186,8 +200,8 @@ class RunReader:
         return {
             "rows": num,
             "points": [[at for at, _ in rows], *([row[n] for _, row in rows] for n in range(7))],
-            "held_out": dict(sorted(self._families.items())),
-            "held_out_of_family": 0 if rest else each,
+            "families": dict(sorted(self._families.items())),
+            "family_items": 0 if rest else each,
         }
 
 

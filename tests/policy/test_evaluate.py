@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from shoal_policy.evaluate import (
     HeldOut,
     evaluate,
     evaluation_interval,
+    example_of,
 )
 from shoal_policy.model.loading import Policy
 from shoal_policy.rollouts import Answer, OwnGroup
@@ -46,6 +48,25 @@ def test_questions_are_the_same_each_time_and_never_drawn_in_training() -> None:
     drawn = tasks.draw(random.Random(1), 20)
     assert all(question.task.seed >= TRAIN_SEED_MIN for question in drawn)
     assert {question.task.family for question in questions} == {s.name for s in make.SPECS}
+
+
+def answer_of(text: str) -> Answer:
+    return Answer(ids=(1,), text=text, finish_reason=FinishReason.STOP, logprobs=(0.0,))
+
+
+def test_one_question_is_followed_and_none_is_chosen_for_a_good_answer() -> None:
+    groups = [
+        OwnGroup(question=question, answers=(answer_of(f"{n}"),))
+        for n, question in enumerate(source().held_out(3))
+    ]
+    answered = list(zip(groups, [1.0, 0.5, *[0.0] * (len(groups) - 2)], strict=True))
+    first = example_of(answered, None)
+    assert first == {"question": groups[1].question.text, "answer": "1", "reward": 0.5}
+    later = example_of([(group, 1.0) for group in groups], first["question"])
+    assert later == {**first, "reward": 1.0}, "the same question, right or not"
+    assert example_of([(group, 1.0) for group in groups], None) is None
+    game = replace(groups[0], question=replace(groups[0].question, max_turns=3))
+    assert example_of([(game, 0.0)], None) is None
 
 
 def test_the_right_answers_are_counted_by_family() -> None:

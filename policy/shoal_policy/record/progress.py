@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shoal_ipc.answers.held_out import Evaluation, evaluation
+from shoal_ipc.answers.held_out import Evaluation, ExampleAnswer, evaluation
 from shoal_ipc.answers.node import WINDOW
 
 
@@ -203,7 +203,11 @@ def _questions_of(held_out: Mapping[str, Any]) -> tuple[int, list[str]]:
 def _evaluation(held_out: Mapping[str, Any] | None) -> Evaluation | None:
     if held_out is None:
         return None
-    return evaluation(held_out["round"], held_out["pass@1"], held_out["num_items"])
+    example = held_out.get("example")
+    return replace(
+        evaluation(held_out["round"], held_out["pass@1"], held_out["num_items"]),
+        example=None if example is None else ExampleAnswer(**example),
+    )
 
 
 def _mean(values: list[float]) -> float | None:

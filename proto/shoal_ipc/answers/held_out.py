@@ -11,10 +11,21 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from shoal_ipc.answers.form import Lines
+
 Z: Final = 1.96
 """95 % of a normal distribution lie within this many standard deviations."""
 MIN_ITEMS: Final = 30
 """Questions from which a share is printed with its interval; of fewer the count is clearer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExampleAnswer:
+    """One held-out question with the policy's answer: the same question in each evaluation."""
+
+    question: Lines = ""
+    answer: Lines = ""
+    reward: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +42,8 @@ class Evaluation:
     """Lower bound of the share's 95 % interval over questions; None if their number is unknown."""
     high: float | None = None
     """Upper bound."""
+    example: ExampleAnswer | None = None
+    """None where it is not on record."""
 
     def __str__(self) -> str:
         """Return it for people: ``0.562 ± 0.070 of 192``, or ``7 of 8``."""

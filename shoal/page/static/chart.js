@@ -1,7 +1,7 @@
-// The curve of a run: local and external reward, held-out evaluations, and the initial reward.
+// The curve of a run: held-out evaluations first, own and external reward as thin lines.
 import { make, say } from "./dom.js";
 
-const HEIGHT = 224;
+const HEIGHT = 176;
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
 export class Chart {
@@ -11,12 +11,11 @@ export class Chart {
     this.plot = null;
     new ResizeObserver(() => this.resize()).observe(container);
     dark.addEventListener("change", () => this.build());
-    note.append(key("c-own", "own reward, mean of 20 rounds with its 95 % band"), key("c-external", "external groups"), key("c-held", "held-out questions with their 95 % interval", "mark-point"), key("c-start", "first 20 rounds", "dashed"));
+    note.append(key("c-held", "held-out questions with their 95 % interval", "mark-point"), key("c-own", "own reward, mean of 20 rounds"), key("c-external", "external groups"));
   }
 
-  set(history, start) {
+  set(history) {
     this.history = history;
-    this.start = start;
     this.refresh();
   }
 
@@ -51,12 +50,11 @@ export class Chart {
           {},
           { ...line("--accent", 0), width: 0 },
           { ...line("--accent", 0), width: 0 },
-          line("--second", 1.75),
-          line("--accent", 2.25),
-          { stroke: colour("--third"), width: 0, paths: () => null, points: { show: true, size: 6, fill: colour("--third") } },
+          line("--second", 1),
+          line("--soft", 1.25),
+          { stroke: colour("--accent"), width: 3, spanGaps: true, points: { show: true, size: 7, fill: colour("--accent") } },
         ],
-        bands: [{ series: [1, 2], fill: colour("--band") }],
-        hooks: { draw: [(plot) => this.drawIntervals(plot, colour("--third")), (plot) => this.drawStart(plot, colour("--soft"))] },
+        hooks: { draw: [(plot) => this.drawIntervals(plot, colour("--accent"))] },
       },
       this.data(),
       this.container,
@@ -83,28 +81,10 @@ export class Chart {
     ctx.restore();
   }
 
-  drawStart(plot, stroke) {
-    if (typeof this.start !== "number") return;
-    const y = plot.valToPos(this.start, "y", true);
-    const { left, width } = plot.bbox;
-    const { ctx } = plot;
-    ctx.save();
-    ctx.strokeStyle = stroke;
-    ctx.lineWidth = devicePixelRatio;
-    ctx.setLineDash([4 * devicePixelRatio, 4 * devicePixelRatio]);
-    ctx.beginPath();
-    ctx.moveTo(left, y);
-    ctx.lineTo(left + width, y);
-    ctx.stroke();
-    ctx.restore();
-  }
-
   describe() {
-    const own = this.history.points[4].filter((value) => value !== null);
-    const first = typeof this.start === "number" ? this.start : own[0];
-    const text = own.length
-      ? `Own reward over ${this.history.rows} rounds, as means of 20: ${first.toFixed(2)} at the start, ${own.at(-1).toFixed(2)} now, ${Math.max(...own).toFixed(2)} at its highest.`
-      : "No rounds yet.";
+    const [, , , , own, held] = this.history.points.map((column) => column.filter((value) => value !== null));
+    const course = (values, words) => (values.length ? `${words} ${values[0].toFixed(2)} at the start, ${values.at(-1).toFixed(2)} now, ${Math.max(...values).toFixed(2)} at its highest.` : "");
+    const text = [course(held, "Held-out accuracy:"), course(own, `Own reward over ${this.history.rows} rounds, as means of 20:`)].filter(Boolean).join(" ") || "No rounds yet.";
     if (this.container.getAttribute("aria-label") !== text) this.container.setAttribute("aria-label", text);
   }
 

@@ -1,50 +1,107 @@
-// Is it learning? The figures, the curve of the whole run, and a small one for each family.
+// Is it learning? Held-out accuracy first: the figure, the curve, one question before and now, families.
 import { at, facts, foreign, make, rows, say, show } from "./dom.js";
-import { evaluated, has, plural, reward, sure } from "./format.js";
+import { count, duration, evaluated, has, plural, reward, sure } from "./format.js";
 import { Chart } from "./chart.js";
 import { finding } from "./right.js";
 
-const FIRST = "20 rounds";
 let chart = null;
+let known = null; // the history that the chart shows, with the name of its node
 
 export function learning(peer) {
   const now = peer.learning;
   show(at("learning"), peer.kind === "node");
-  const early = now.state === "early" || !now.message ? "Too early to say." : "";
+  const early = now.state === "early" || !now.message ? "Too early to say: the second held-out evaluation answers." : "";
   say(at("learning-answer"), now.answer ? `${now.answer}.` : early);
   show(at("learning-answer"), Boolean(now.answer || early));
   // The trainer's own message, unless it only reports that nothing is wrong.
-  const more = now.message && (now.state !== "ok" || !now.answer);
+  const more = now.message && !["ok", "early"].includes(now.state);
   say(at("learning-says"), more ? `${now.message}.` : "");
   show(at("learning-says"), Boolean(more));
-  const [latest, initial] = [now.held_out, now.held_out_initial];
-  const of = latest?.num_items ? `of ${plural(latest.num_items, "question")} never trained on` : "of questions never trained on";
-  facts(at("learning-figures"), [
-    ["held-out", evaluated(latest), initial && initial.round !== latest?.round ? `${of}; ${evaluated(initial, false)} at the start` : of],
-    ["own reward", sure(now.reward_local, now.reward_local_ci95), has(now.reward_initial) ? `training questions, mean of 20 rounds; ${reward(now.reward_initial)} in the first ${FIRST}` : "training questions, mean of 20 rounds"],
-    ["rounds", String(now.round), null],
-  ]);
+  figures(peer);
+  example(now);
   show(at("learning-findings"), now.findings.length > 0);
   rows(at("learning-findings"), now.findings, (one) => one.check + one.since_round, finding);
 }
 
+function figures(peer) {
+  const { learning: now, pace } = peer;
+  const [latest, initial] = [now.held_out, now.held_out_initial];
+  const of = latest?.num_items ? `of ${plural(latest.num_items, "question")} never trained on` : "of questions never trained on";
+  const speed = [has(pace.tokens_per_second) ? `${count(pace.tokens_per_second)} tokens/s` : null, has(pace.remaining_s) && pace.remaining_s > 0 ? `${duration(pace.remaining_s)} left` : null];
+  facts(at("learning-figures"), [
+    ["held-out", evaluated(latest), initial && initial.round !== latest?.round ? `${of}; ${evaluated(initial, false)} at the start` : of],
+    ["own reward", sure(now.reward_local, now.reward_local_ci95), `on training questions, latest 20 rounds${has(now.reward_initial) ? `; ${reward(now.reward_initial)} in the first 20` : ""}`],
+    ["round", String(now.round), [has(pace.rounds_per_minute) ? `${pace.rounds_per_minute.toFixed(1)} a minute` : null, ...speed].filter(Boolean).join(" · ") || null],
+  ]);
+}
+
+// The same question in the first and in the latest evaluation; the first one chose it, by a miss.
+function example(now) {
+  const [first, latest] = [now.held_out_initial, now.held_out].map((one) => one?.example ?? null);
+  const both = first && latest && first.question === latest.question && now.held_out.round > now.held_out_initial.round;
+  show(at("example"), Boolean(both));
+  if (!both) return;
+  const answer = (one, evaluation) => ({ round: evaluation.round, text: one.answer || "(empty)", reward: one.reward });
+  say(at("example-question"), first.question);
+  rows(at("example-answers"), [answer(first, now.held_out_initial), answer(latest, now.held_out)], (one) => one.round, (one) =>
+    make("li", { "data-earned": one.reward > 0 ? "yes" : "no" }, make("b", {}, one.round ? `after ${plural(one.round, "round")}` : "before training"), " ", foreign(one.text, "span", { class: "text mono" }), " ", make("span", { class: "fine" }, `reward ${reward(one.reward)}`)),
+  );
+}
+
 export function curves(history, peer) {
+  known = { name: peer.name, history };
   chart ??= new Chart(at("chart"), at("chart-note"));
-  chart.set(history, peer.learning.reward_initial);
+  chart.set(history);
   families(history, peer);
 }
 
+const SMALL = { width: 120, height: 28 };
+
 function families(history, peer) {
-  const known = new Map(peer.learning.families.map((one) => [one.name, one.reward]));
-  const names = [...new Set([...known.keys(), ...Object.keys(history.held_out)])].sort();
+  const own = new Map(peer.learning.families.map((one) => [one.name, one.reward]));
+  const names = [...new Set([...own.keys(), ...Object.keys(history.families)])].sort();
   show(at("families"), names.length > 0);
-  say(at("families-count"), String(names.length));
-  const of = history.held_out_of_family;
-  const right = (share) => (of ? `${Math.round(share * of)} of ${of}` : reward(share));
+  const of = history.family_items;
+  const right = (share) => (of ? String(Math.round(share * of)) : reward(share));
   const items = names.map((name) => {
-    const [first, last] = history.held_out[name] ?? [];
-    const heldOut = has(last) ? `held out ${right(first)} → ${right(last)}` : "no held-out questions";
-    return { name, text: has(known.get(name)) ? `${heldOut} · own ${reward(known.get(name))}` : heldOut };
+    const points = history.families[name] ?? [];
+    const [first, last] = [points[0]?.[1], points.at(-1)?.[1]];
+    return { name, points, text: has(last) ? `${right(first)} → ${right(last)}${of ? ` of ${of}` : ""}` : "none held out", own: reward(own.get(name)) };
   });
-  rows(at("families-list"), items, (one) => one.name, ({ name, text }) => make("li", {}, foreign(name, "b"), foreign(text)));
+  rows(at("families-list"), items, (one) => one.name, family);
+}
+
+function family({ name, points, text, own }) {
+  return make("li", {}, foreign(name, "b"), line(points), make("span", {}, text), make("span", { class: "fine" }, `own ${own}`));
+}
+
+// A small curve of shares by round, which its text repeats.
+function line(points) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("viewBox", `0 0 ${SMALL.width} ${SMALL.height}`);
+  svg.setAttribute("aria-hidden", "true");
+  const most = Math.max(1, ...points.map(([round]) => round));
+  const path = document.createElementNS(svg.namespaceURI, "polyline");
+  path.setAttribute("points", points.map(([round, share]) => `${(2 + (round / most) * (SMALL.width - 4)).toFixed(1)},${(SMALL.height - 3 - share * (SMALL.height - 6)).toFixed(1)}`).join(" "));
+  svg.append(path);
+  return svg;
+}
+
+// The curve as a file: its points as CSV, or the chart as PNG.
+at("save-csv").addEventListener("click", () => {
+  if (!known) return;
+  const names = ["round", "own_high", "own_low", "external", "own", "held_out", "held_out_low", "held_out_high"];
+  const columns = known.history.points;
+  const lines = columns[0].map((_, index) => columns.map((column) => column[index] ?? "").join(","));
+  save(new Blob([[names.join(","), ...lines, ""].join("\n")], { type: "text/csv" }), "csv");
+});
+
+at("save-png").addEventListener("click", () => {
+  at("chart").querySelector("canvas")?.toBlob((blob) => blob && save(blob, "png"), "image/png");
+});
+
+function save(blob, ending) {
+  const address = URL.createObjectURL(blob);
+  make("a", { href: address, download: `${known?.name.replace(/[^A-Za-z0-9._-]+/g, "-") ?? "node"}.${ending}` }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 1_000);
 }

@@ -1,5 +1,5 @@
 // The page: the latest state, the selected peer, and the blocks that show it.
-import { at, say, show } from "./dom.js";
+import { at, facts, say, show } from "./dom.js";
 import { clock } from "./format.js";
 import { curves, learning } from "./learning.js";
 import { meeting } from "./meeting.js";
@@ -16,10 +16,9 @@ import { worth } from "./worth.js";
 const CURVES_MS = 2_000;
 const peers = new Map();
 let chosen = null;
-let curvesOf = "";
-let curvesAt = 0;
-let curvesRows = -1;
-let curvesWaiting = 0;
+const MANY_CURVES = 16; // nodes whose curves are requested: beyond it a chart says nothing
+const histories = new Map();
+const asked = new Map(); // when, and at how many rows, each node's curves were requested
 
 function onState(state) {
   peers.clear();
@@ -31,7 +30,7 @@ function onState(state) {
 function render() {
   const shown = [...peers.values()].filter((peer) => peer.health);
   const route = readRoute();
-  chosen = shown.find((peer) => peer.name === route.peer) ?? shown.find((peer) => peer.kind === "node" && peer.health.state !== "down") ?? shown[0] ?? null;
+  chosen = shown.find((peer) => peer.name === route.peer) ?? shown.find((peer) => peer.kind === "node" && peer.health.state !== "down") ?? shown.find((peer) => peer.kind === "node") ?? shown[0] ?? null;
   if (!chosen) return;
   at("main").dataset.kind = chosen.kind;
   const title = `${chosen.name} · shoal`;
@@ -40,25 +39,35 @@ function render() {
   say(at("top-swarm"), `${chosen.name} of swarm ${chosen.swarm.name || "–"} ${chosen.swarm.digest.slice(0, 8)}`);
   for (const block of [right, learning, meeting, worth, refused, now]) block(chosen);
   publishers(chosen, shown);
-  overview(shown, chosen);
   rollouts(chosen, route.group, shown);
-  if (curvesOf !== chosen.name || curvesRows !== chosen.rows) loadCurves(chosen);
+  settings(chosen);
+  const nodes = shown.filter((peer) => peer.kind === "node");
+  [chosen, ...nodes.slice(0, MANY_CURVES)].forEach(loadCurves);
+  if (histories.has(chosen.name)) curves(histories.get(chosen.name), chosen);
+  overview(shown, chosen, histories);
 }
 
-// Requests the curve when it has new points, at most every two seconds.
+// Requests a node's curves when they have new points, at most every two seconds.
 function loadCurves(peer) {
-  if (peer.kind !== "node") return;
-  const wait = curvesOf === peer.name ? curvesAt + CURVES_MS - Date.now() : 0;
-  clearTimeout(curvesWaiting);
-  if (wait > 0) {
-    curvesWaiting = setTimeout(() => loadCurves(peer), wait);
-    return;
-  }
-  [curvesOf, curvesAt, curvesRows] = [peer.name, Date.now(), peer.rows];
+  const last = asked.get(peer.name);
+  if (peer.kind !== "node" || last?.rows === peer.rows || (last && Date.now() - last.at < CURVES_MS)) return;
+  asked.set(peer.name, { rows: peer.rows, at: Date.now() });
   request("/api/history", { peer: peer.name }).then(
-    (history) => chosen?.name === peer.name && curves(history, chosen),
-    () => {},
+    (history) => {
+      histories.set(peer.name, history);
+      render();
+    },
+    () => asked.delete(peer.name),
   );
+}
+
+// The settings of the last start, and what confines the task worker.
+function settings(peer) {
+  const found = Object.entries(peer.settings);
+  show(at("settings"), found.length > 0);
+  facts(at("settings-list"), found.map(([key, value]) => [key, value || "–", null]));
+  show(at("sandbox"), Boolean(peer.sandbox));
+  say(at("sandbox"), peer.sandbox ? `Sandbox in force: ${peer.sandbox}.` : "");
 }
 
 function onLost(since) {

@@ -4,7 +4,9 @@ import { at, foreign, make, rows, say } from "./dom.js";
 const COPIED_MS = 2_000;
 
 export function now(peer) {
-  const invited = peer.invitation ? [{ message: "send this to a friend, who joins by running it", command: `shoal join ${peer.invitation}` }] : [];
+  const lacks = peer.invitation_lacks;
+  const message = lacks.length ? `an invitation; ${lacks.join("; ")}` : "send this to a friend, who joins by running it";
+  const invited = peer.invitation ? [{ message, command: `shoal join ${peer.invitation}` }] : [];
   rows(at("now-list"), [...invited, ...peer.next_steps.slice(invited.length)], (one) => one.command, item); // the invitation replaces the command that prints it
 }
 

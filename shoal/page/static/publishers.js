@@ -8,10 +8,12 @@ export function publishers(peer, peers) {
   show(at("publishers"), peer.kind === "node");
   const names = new Map(peers.filter((one) => one.peer_id).map((one) => [one.peer_id, one.name]));
   const sum = peer.publishers.reduce((all, one) => all + one.signal, 0);
-  const items = peer.publishers.map((one) => stable(one, names, sum, peer.health.state === "down"));
+  const silent = new Set(peers.filter((one) => one.kind !== "node").map((one) => one.peer_id)); // a bootstrap publishes nothing
+  const shown = peer.publishers.filter((one) => !silent.has(one.peer_id));
+  const items = shown.map((one) => stable(one, names, sum, peer.health.state === "down"));
   rows(at("publishers-rows"), items, (one) => one.peer_id, row);
   say(at("publishers-none"), peer.health.state === "down" ? "No other publisher is recorded here." : "No rollouts from other nodes yet.");
-  show(at("publishers-none"), peer.publishers.every((one) => one.is_local));
+  show(at("publishers-none"), shown.every((one) => one.is_local));
 }
 
 // Leaves out what changes at every request, so that a row is rebuilt only when its text changes.

@@ -10,8 +10,7 @@ export function refused(peer) {
   rows(at("refused-counts"), counts.filter((one) => one.count > 0).slice(0, MAX_COUNTS), (one) => one.reason, counted);
   rows(at("refused-rows"), recent.slice(0, MAX_ROWS).map(numbered), (one) => one.key, row);
   show(at("refused-ring"), recent.length > 0);
-  say(at("refused-none"), peer.health.state === "down" ? "No refusals are recorded here." : "No refusals.");
-  show(at("refused-none"), recent.length === 0 && counts.every((one) => one.count === 0));
+  show(at("refused"), recent.length > 0 || counts.some((one) => one.count > 0));
 }
 
 // Two refusals may be identical; their position among those makes the key unique.

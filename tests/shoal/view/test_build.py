@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.view.build import build
-from shoal.view.model import ShownPeer
+from shoal.view.folder_follower import LatestAnswers
+from shoal.view.model import Pace, ShownPeer
 from shoal.view.run import RunFile
 from shoal_base.visible import visible
 from shoal_ipc.answers.form import to_json
@@ -270,3 +271,45 @@ def test_of_many_publishers_the_ones_that_count_are_shown() -> None:
     one = shown(buffer={"publishers": rows})
     assert len(one.publishers) == 256
     assert one.publishers[0].is_local
+
+
+def test_a_stopped_bootstrap_is_no_node(tmp_path: Path) -> None:
+    origins = dict.fromkeys(Settings.model_fields, "default")
+    loaded = Loaded(settings=Settings(data_dir=tmp_path), origins=origins)
+    save_started_with(loaded, tmp_path, "bootstrap", "bootstrap")
+    assert build(LatestAnswers(down_since_unix=1.0), data_dir=str(tmp_path), at_unix=2.0).kind == (
+        "bootstrap"
+    )
+
+
+def test_the_pace_counts_the_wait_between_rounds_and_the_rounds_that_are_left(
+    tmp_path: Path,
+) -> None:
+    settings = Settings(data_dir=tmp_path, rounds=50, round_seconds=2.0)
+    origins = dict.fromkeys(Settings.model_fields, "flag")
+    save_started_with(Loaded(settings=settings, origins=origins), tmp_path, "node", "node")
+    run = RunFile(round=20, seconds_per_round=0.5, tokens_per_round=100.0)
+    one = build(answers(run=run), data_dir=str(tmp_path), at_unix=AT_UNIX)
+    assert one.pace == Pace(rounds_per_minute=30.0, tokens_per_second=50.0, remaining_s=60.0)
+    assert one.settings["rounds"] == "50"
+    down = build(answers(run=run, down_since_unix=1.0), data_dir=str(tmp_path), at_unix=AT_UNIX)
+    assert down.pace == Pace()
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"scope": "loopback"}, ["this machine alone"]),
+        ({"scope": "private"}, ["this network alone"]),
+        ({"scope": "public"}, []),
+        ({"scope": "public", "key": {"file": "k"}}, ["lacks its key"]),
+        ({"scope": "loopback", "key": {"file": "k"}, "allowed_peers": 2}, ["this machine", "key"]),
+    ],
+)
+def test_an_invitation_says_what_it_lacks(facts: dict[str, Any], words: list[str]) -> None:
+    way = {"address": f"/ip4/1.2.3.4/tcp/1/p2p/{FRIEND}", "via": "self", "scope": facts["scope"]}
+    seen = {**facts, "addresses": [way]}
+    one = shown(doctor={"swarm": {"name": "s", "digest": "00" * 32}, "facts": seen})
+    assert len(one.invitation_lacks) == len(facts) - 1 + (facts["scope"] != "public")
+    for word in words:
+        assert any(word in lack for lack in one.invitation_lacks)

@@ -64,7 +64,7 @@ def test_the_trainers_own_file_is_read(tmp_path: Path) -> None:
     run.refresh()
     rounds, _, _, _, own, held, low, _ = run.curves()["points"]
     assert (rounds, own, held, low) == ([1, 3], [0.5, None], [0.25, 0.5], [None, None])
-    assert run.curves()["held_out"] == {"gcd": (1.0, 0.75)}
+    assert run.curves()["families"] == {"gcd": [(1.0, 1.0), (3.0, 0.75)]}
 
 
 def test_how_sure_a_share_of_held_out_questions_is(tmp_path: Path) -> None:
