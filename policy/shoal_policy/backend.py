@@ -9,7 +9,7 @@ from shoal_policy.generation.generator import Generator
 from shoal_policy.generation.local import generate
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.reference import load_reference
-from shoal_policy.model.sharding import all_finite
+from shoal_policy.model.shards import all_finite
 from shoal_policy.rollouts import Answer
 from shoal_policy.update.grpo import UpdateStats, update
 from shoal_settings.schema import Settings

@@ -38,7 +38,6 @@ from shoal_policy.model.loading import ModelError, Policy, compute_dtype, parse_
 from shoal_policy.model.reference import load_reference
 from shoal_policy.model.sharding import (
     OptimizerState,
-    all_finite,
     gather_optimizer,
     gather_weights,
     gathered_weights,
@@ -46,6 +45,7 @@ from shoal_policy.model.sharding import (
     scatter_weights,
     shard,
 )
+from shoal_policy.model.shards import all_finite
 from shoal_policy.rollouts import Answer
 from shoal_policy.update.grpo import GrpoConfig, TrainGroup, UpdateStats, build_optimizer, update
 from shoal_settings.schema import Settings

@@ -21,7 +21,7 @@ from torch.nn import functional
 from shoal_policy.generation.preallocated_cache import build_cache
 from shoal_policy.generation.prefix_decoder import PrefixDecoder, can_share
 from shoal_policy.model.loading import ModelError, Policy
-from shoal_policy.model.sharding import unsharded_class
+from shoal_policy.model.shards import unsharded_class
 
 SMALL_PARAMETERS = 20_000_000
 """Above this size the arithmetic outweighs the Python overhead."""

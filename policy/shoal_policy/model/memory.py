@@ -10,7 +10,6 @@ from typing import Any
 
 import psutil
 import torch
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +75,15 @@ def halve_budget(token_budget: int, batches: Sequence[tuple[int, int]]) -> int |
 
 def can_checkpoint(model: Any) -> bool:
     """Return whether transformers can recompute this model's layers in the backward pass."""
-    has_layers = any(isinstance(m, GradientCheckpointingLayer) for m in model.modules())
-    return has_layers and bool(model.supports_gradient_checkpointing)
+    return bool(layers_of(model)) and bool(model.supports_gradient_checkpointing)
+
+
+def layers_of(model: Any) -> list[Any]:
+    """Return the layers of a model that transformers can recompute."""
+    # Every loaded model has imported this; a refusal would wait two seconds for it.
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    return [one for one in model.modules() if isinstance(one, GradientCheckpointingLayer)]
 
 
 @contextlib.contextmanager
@@ -88,7 +94,7 @@ def checkpointing(model: Any) -> Iterator[None]:
     """
     if not can_checkpoint(model):
         raise ValueError("gradient_checkpointing: this model's layers do not support it")
-    layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
+    layers = layers_of(model)
     model.activation_checkpointing_enable()
     # Layers recompute only in training mode; the modules inside them stay without dropout.
     for layer in layers:

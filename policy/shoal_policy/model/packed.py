@@ -28,11 +28,11 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
-from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import repeat_kv
 
 log = logging.getLogger(__name__)
@@ -403,11 +403,20 @@ def packing(model: Any) -> Iterator[None]:
     if before != _REPLACED_ATTENTION:
         yield
         return
+    _register_attention()
     config._attn_implementation = _NAME
     try:
         yield
     finally:
         config._attn_implementation = before
+
+
+@cache
+def _register_attention() -> None:
+    # Every loaded model has imported this; a refusal would wait two seconds for it.
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(_NAME, _attention)
 
 
 _max_packed_length: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
@@ -475,6 +484,3 @@ def _attention(
     if (windows := options.get(_WINDOWS)) is not None:
         windows.add(options.get("sliding_window") or math.inf)
     return attend(getattr(module, "layer_idx", 0), query, key, value, scaling), None
-
-
-AttentionInterface.register(_NAME, _attention)

@@ -1,7 +1,7 @@
 """A policy whose weights are sharded over processes (FSDP2): each holds a part of every matrix.
 
     shard                  each layer and the whole model gather weights for their forward pass
-    run_with_all_weights   log-probabilities are computed *inside* the whole model's forward pass:
+    CALL                   log-probabilities are computed *inside* the whole model's forward pass:
                            only there are embedding, layers and output matrix gathered together
     gathered_weights       around generation: weights are gathered once, not at every token
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -23,16 +23,15 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
 )
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
-from transformers.modeling_layers import GradientCheckpointingLayer
+from torch.distributed.tensor import distribute_tensor
 
 from shoal_policy.model.loading import Policy
+from shoal_policy.model.memory import layers_of
 from shoal_policy.model.packed import can_pack
+from shoal_policy.model.shards import CALL, full_tensor_of, local_shard
 
 OptimizerState = dict[int, dict[str, torch.Tensor]]
 """Optimiser state by parameter index."""
-
-_CALL = "shoal_call"
 
 
 def shard(policy: Policy, mesh: Any, device: torch.device) -> Policy:
@@ -49,8 +48,7 @@ def shard(policy: Policy, mesh: Any, device: torch.device) -> Policy:
         frozen = {weight for weight in model.parameters() if not weight.requires_grad}
         gathered_as = None  # autocast casts, as on one process
     mixed = MixedPrecisionPolicy(param_dtype=gathered_as, reduce_dtype=torch.float32)
-    layers = [one for one in model.modules() if isinstance(one, GradientCheckpointingLayer)]
-    for module in (*layers, model):
+    for module in (*layers_of(model), model):
         part = fully_shard(module, mesh=mesh, mp_policy=mixed, ignored_params=frozen)
         part.set_gradient_divide_factor(1.0)  # gradients are summed
         part.set_force_sum_reduction_for_comms(True)
@@ -64,20 +62,10 @@ def _open_forward(model: Any) -> None:
     own = model.forward
 
     def forward(*args: Any, **options: Any) -> Any:
-        call = options.pop(_CALL, None)
+        call = options.pop(CALL, None)
         return own(*args, **options) if call is None else call()
 
     model.forward = forward
-
-
-def run_with_all_weights(
-    policy: Policy, call: Callable[[], tuple[torch.Tensor, ...]]
-) -> tuple[torch.Tensor, ...]:
-    """Return what `call` returns with all weights gathered; collective if sharded."""
-    if not policy.is_sharded:
-        return call()
-    found: tuple[torch.Tensor, ...] = policy.model(**{_CALL: call})
-    return found
 
 
 @contextlib.contextmanager
@@ -104,34 +92,6 @@ def gathered_weights(model: Any) -> Iterator[None]:
             hooks.update(had)
         for part in parts:
             part.reshard()
-
-
-def unsharded_class(model: Any) -> type:
-    """Return a model's class, without the one that FSDP puts in front."""
-    return type(model).__mro__[2] if isinstance(model, FSDPModule) else type(model)
-
-
-def free_gathered(policy: Policy) -> None:
-    """Free weights that a forward pass kept gathered for a backward pass that never runs."""
-    if policy.is_sharded:
-        policy.model.reshard()
-
-
-def full_tensor_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor in one piece; collective if sharded."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def all_finite(tensors: Iterable[torch.Tensor]) -> bool:
-    """Return whether every number is finite; collective if tensors are sharded."""
-    known = list(tensors)
-    is_sharded = any(isinstance(one, DTensor) for one in known)
-    finite = all(bool(_local_shard(one.detach()).isfinite().all()) for one in known)
-    if is_sharded:
-        agreed = torch.tensor(int(finite), device=_local_shard(known[0]).device)
-        dist.all_reduce(agreed, op=dist.ReduceOp.MIN)
-        return bool(agreed)
-    return finite
 
 
 def gather_weights(policy: Policy) -> dict[str, torch.Tensor]:
@@ -203,13 +163,8 @@ def scatter_optimizer(
 
 def _scatter(like: Any, value: torch.Tensor | None) -> Any:
     """Return rank 0's tensor sharded like another one; other ranks pass None."""
-    here = _local_shard(like)
+    here = local_shard(like)
     whole = torch.empty(like.shape, dtype=here.dtype, device=here.device)
     if value is not None:
         whole.copy_(value)
     return distribute_tensor(whole, like.device_mesh, like.placements)
-
-
-def _local_shard(tensor: Any) -> torch.Tensor:
-    found: torch.Tensor = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-    return found

@@ -22,7 +22,7 @@ from shoal_policy.model.loading import Policy
 from shoal_policy.model.memory import checkpointing, halve_budget, is_out_of_memory
 from shoal_policy.model.packed import packing
 from shoal_policy.model.reference import adapters_disabled, check_reference
-from shoal_policy.model.sharding import all_finite, free_gathered, full_tensor_of
+from shoal_policy.model.shards import all_finite, free_gathered, full_tensor_of
 from shoal_policy.update.head import ExpectedGradient
 from shoal_policy.update.logprobs import completion_logprobs
 from shoal_policy.update.objective import (

@@ -20,7 +20,7 @@ import torch
 from shoal_policy.model.loading import Policy
 from shoal_policy.model.logit_form import PLAIN
 from shoal_policy.model.packed import TokenRow, pack_rows, packed_hidden, packing
-from shoal_policy.model.sharding import run_with_all_weights
+from shoal_policy.model.shards import run_with_all_weights
 from shoal_policy.update.head import ExpectedGradient, head_logprobs
 
 
