@@ -8,6 +8,9 @@ process for each candidate, above its memory before the step, at a vocabulary of
 
 At that vocabulary TRL's CPU path scores every position, prompts and padding included, which a
 GPU's does not: so the plain step is measured, too.
+
+Next to the ratios stands the share of the machine's limit that ours reaches: the limit is that of a
+large matrix product in the same run, in float32; that in bfloat16 is shown for comparison.
 """
 
 from __future__ import annotations
@@ -27,7 +30,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 
 from benchmarks.harness import ROOT, Goal, Options, Report, at_least, at_most, main, note
-from benchmarks.update_cases import CASES, LARGE_VOCABULARY, Case, Outcome, make_candidate
+from benchmarks.machine_limit import gflops
+from benchmarks.update_cases import (
+    CASES,
+    LARGE_VOCABULARY,
+    Case,
+    Outcome,
+    make_candidate,
+    step_gflop,
+)
 
 CANDIDATES = ("ours", "plain", "trl", "trl_default")
 MEMORY_LIMIT_SECONDS = 600.0
@@ -53,6 +64,10 @@ def measure(options: Options) -> Report:
     """Time each case, then measure memory at the large vocabulary. Quick: fewer groups and
     repeats."""
     torch.set_num_threads(1)
+    limits = {
+        "float32": gflops(torch.float32),
+        "bfloat16": gflops(torch.bfloat16),
+    }
     cases: dict[str, Any] = {}
     for name, case in CASES.items():
         note(f"  {name}")
@@ -60,6 +75,8 @@ def measure(options: Options) -> Report:
         case = _smaller(case, large=large) if options.quick else case
         repeats = 1 if options.quick and large else 3
         cases[name] = _time(case, repeats, warm=not large)
+        reached = step_gflop(case) / cases[name]["ours_seconds"]
+        cases[name]["ours_share_of_limit"] = reached / limits["float32"]
     large_case = CASES["large_vocabulary"]
     memory: dict[str, Any] = {}
     for name in CANDIDATES:
@@ -67,6 +84,7 @@ def measure(options: Options) -> Report:
         memory[f"{name}_mib"] = _memory(name, quick=options.quick)
     memory["ours_share_of_trl"] = memory["ours_mib"] / memory["trl_mib"]
     results = {
+        "limit_gflop_per_cpu_second": limits,
         "cpu_seconds": cases,
         "peak_memory_above_resident": {"vocabulary": large_case.vocabulary, **memory},
     }
