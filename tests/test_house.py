@@ -22,8 +22,9 @@ MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
 TOP = {
     ".ci", ".dockerignore", ".gitignore", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md",
-    "LICENSE", "Makefile", "README.md", "SECURITY.md", "benchmarks", "bootstrap", "docs", "lab", "p2p", "policy", "proto",
-    "pyproject.toml", "shoal", "shoal_base", "shoal_settings", "shoal_tasks", "tests",
+    "LICENSE", "Makefile", "README.md", "SECURITY.md", "benchmarks", "bootstrap", "docs", "lab",
+    "p2p", "policy", "proto", "pyproject.toml", "shoal", "shoal_base", "shoal_settings",
+    "shoal_tasks", "tests",
 }  # fmt: skip
 
 
