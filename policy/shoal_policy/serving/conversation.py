@@ -1,4 +1,4 @@
-"""Conversations as token ids; tools that a model is offered, and the calls in its answer. Pure.
+"""Conversations as token ids; tools that a model is offered, and the calls in its answer.
 
     messages, tools ─▶ chat template ─▶ token ids          answer ─▶ text, tool calls
 
