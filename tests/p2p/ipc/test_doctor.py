@@ -173,7 +173,8 @@ ANNOUNCED = ReachSeen(announced=("/dns4/host.example/tcp/4001",))
         # It is over.
         Case("trainer", "ok", {"trainer_error": WHY}, "training"),
         Case("trainer", "bad", {"trainer": TrainerView(state="paused", paused="no space left")}),
-        Case("buffer", "warn", {"groups_received": 0}),
+        Case("buffer", "warn", {"groups_received": 0, "uptime_s": 300.0}),
+        Case("buffer", "ok", {"groups_received": 0, "uptime_s": 299.0}),
         Case(
             "sources", "warn", {"dominant_network": "most came by one"}, "most", "shoal debug block"
         ),

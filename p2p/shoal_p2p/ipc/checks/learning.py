@@ -10,6 +10,10 @@ from shoal_ipc.answers.held_out import held_out_words
 from shoal_p2p.buffer.types import DropCause, InsertOutcome
 from shoal_p2p.ipc.checks.seen import Seen, found
 
+_FIRST_GROUPS_S: Final = 300.0
+"""Uptime in seconds after which a node with peers should have received groups. A guess: other nodes
+may load a model meanwhile."""
+
 _BROKEN: Final = ("broken", "diverged", "misconfigured")
 _WAITING: Final = ("waiting", "stopped")
 
@@ -87,7 +91,8 @@ def buffer(seen: Seen) -> Iterator[Finding]:
     if status.buffer is None:
         return
     received = status.groups_received or 0
-    empty = not received and status.peers > 0 and seen.settled
+    is_due = (status.uptime_s or 0.0) >= _FIRST_GROUPS_S
+    empty = not received and status.peers > 0 and is_due
     remedy = "peers are connected but send no groups: see verdicts in `shoal status`, and `mesh`"
     yield found(
         "buffer",
