@@ -334,7 +334,7 @@ class Fleet:
                         for topic in node.member.gossip.topics()
                     ),
                     "shards": list(node.member.shards.shards),
-                    "own_shard": node.member.shards.own_shard,
+                    "own_shard": node.member.shards.own_shard(),
                     "unsent": node.outbox.num_unsent,
                     "late_s": node.outbox.late_s,
                     "received": node.member.gossip.stats().pubsub.get("received", 0),

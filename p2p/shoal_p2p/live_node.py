@@ -173,7 +173,7 @@ class NodeComponents:
             identity=self.peer.host.identity,
             store=self.store,
             publish=self.peer.gossip.publish,
-            topic=lambda: self.member.shards.own_topic,
+            topic=self.member.shards.topic_of,
             late_s=self.peer.gossip.lag_s,
             wall_ms=self.peer.parts.wall_ms,
         )

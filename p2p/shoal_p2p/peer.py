@@ -260,7 +260,7 @@ class PeerNode:
 @lru_cache(maxsize=FEW)
 def _is_any_of(topics: tuple[str, ...], own: str) -> bool:
     """Return whether one of a peer's topics is of the swarm that this node's own topic is of."""
-    prefix = own.rpartition("/")[0].rpartition("/")[0] + "/"
+    prefix = own[: own.index("/rollouts/")] + "/"
     return any(topic.startswith(prefix) for topic in topics)
 
 

@@ -18,12 +18,14 @@ from shoal_p2p.intake.verifier_scheduler import QUEUE_TIMEOUT_S
 from shoal_p2p.net.address import parse_peer_address
 from shoal_p2p.peer import PeerNode
 from shoal_p2p.peers import services
-from shoal_p2p.shards.keeper import PeerSearch, ShardChoice, ShardKeeper, ShardTraffic
+from shoal_p2p.shards.keeper import PeerSearch, ShardChoice, ShardKeeper
 from shoal_p2p.shards.plan import ShardPlan
+from shoal_p2p.shards.traffic import TopicTraffic
 from shoal_tasks.bundle import with_accepted
 from shoal_tasks.swarm import rules_of, specs_of, unused_task_files
 from shoal_wire.manifest import Manifest
 from shoal_wire.peers import PeerAddresses
+from shoal_wire.topic_keys import COMMON_KEY
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ class SwarmNode:
         self.host, self.gossip, self.discovery = peer.host, peer.gossip, peer.discovery
         self.guard, self.ledger = peer.guard, peer.ledger
         parts, settings = peer.parts, peer.settings
-        traffic = ShardTraffic(manifest)
+        traffic = TopicTraffic(manifest)
         for why in unused_task_files(manifest, settings.task_files):
             logger.warning("%s: that task file is not used", why)
         self.task_files = with_accepted(settings.task_files, peer.data_dir)
@@ -104,7 +106,12 @@ class SwarmNode:
         if self.peer.settings.mdns:
             await nursery.start(self._mdns().run)
 
-    def _shard_keeper(self, traffic: ShardTraffic, draws: Demand | None) -> ShardKeeper:
+    def _keys(self) -> list[int]:
+        """Return the topic keys of the families that this peer can make and score."""
+        common = {COMMON_KEY} if self.manifest.rules.allow_inline_tasks else set[int]()
+        return sorted({self.manifest.keys[spec.name] for spec in self.families} | common)
+
+    def _shard_keeper(self, traffic: TopicTraffic, draws: Demand | None) -> ShardKeeper:
         peer, settings = self.peer, self.peer.settings
         num_shards = self.manifest.rules.shard_count
         wanted = settings.subscribe_shards
@@ -112,22 +119,27 @@ class SwarmNode:
         if fixed is None and draws is None:
             # A peer that stores nothing can discover others without receiving every publisher.
             fixed = 1 if num_shards == 1 and self._validates else 0
+        keys = self._keys()
         return ShardKeeper(
             host=peer.host,
             gossip=peer.gossip,
             manifest=self.manifest,
-            choice=ShardChoice(
-                plan=ShardPlan(
-                    num_shards=num_shards,
-                    rng=peer.parts.rng,
-                    fixed=fixed,
-                    limits=peer.tuning.shard_limits,
-                ),
-                traffic=traffic,
-                own=None if draws is None else self.manifest.shard_of(peer.peer_id),
-                wanted_per_s=draws.per_s if draws is not None else lambda: 0.0,
-                on_change=draws.on_shards if draws is not None else lambda: None,
-            ),
+            choices={
+                key: ShardChoice(
+                    plan=ShardPlan(
+                        num_shards=num_shards,
+                        rng=peer.parts.rng,
+                        fixed=fixed,
+                        limits=peer.tuning.shard_limits,
+                    ),
+                    traffic=traffic.of_key(key),
+                    own=None if draws is None else self.manifest.shard_of(peer.peer_id),
+                    # Any family will do for the trainer, so each key brings its part.
+                    wanted_per_s=lambda: draws.per_s() / len(keys) if draws is not None else 0.0,
+                    on_change=draws.on_shards if draws is not None else lambda: None,
+                )
+                for key in keys
+            },
             search=PeerSearch(
                 directory=peer.shard_directory,
                 ask=self._ask_for_shards,

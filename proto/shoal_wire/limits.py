@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-SCHEMA_MAJOR: Final = 1
+SCHEMA_MAJOR: Final = 2
 """Major version of the payload schema. Payloads of a newer major version are ignored."""
 
 ENVELOPE_DOMAIN: Final = "shoal-rollouts-v1"
@@ -58,6 +58,9 @@ MAX_ADDRS_PER_PEER: Final = 8
 MAX_ALLOWED_PEERS: Final = 2048
 """Longest allow list of a manifest, in peers."""
 MAX_SHARDS: Final = 4096
+"""Shards of one topic key (`shoal_wire.topic_keys`)."""
+MAX_SHARD_NUMBER: Final = MAX_SHARDS << 48
+"""Above the number of any shard, with its topic key."""
 MAX_SHARDS_PER_PEER: Final = 64
 """Most shards in one query, and for one peer of a peer list."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Container, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from google.protobuf.message import DecodeError
@@ -16,7 +17,14 @@ from shoal_wire.digests import sha256
 from shoal_wire.errors import ManifestError
 from shoal_wire.fields import Wires
 from shoal_wire.shard_tree import MAX_DEPTH, first_of, path_to
-from shoal_wire.types import Digest, PeerId
+from shoal_wire.topic_keys import (
+    COMMON_KEY,
+    family_key,
+    key_of_digest,
+    numbered,
+    split_number,
+)
+from shoal_wire.types import Digest, PeerId, Task
 from shoal_wire.v1 import swarm_pb2 as pb
 
 _MAX_FAMILIES = 256
@@ -79,6 +87,21 @@ class Manifest:
     raw: bytes
     digest: Digest
     """32 bytes."""
+    keys: Mapping[str, int] = field(init=False, repr=False, compare=False)
+    """Family name to its topic key (`shoal_wire.topic_keys`)."""
+
+    def __post_init__(self) -> None:
+        keys = {
+            one.name: family_key(one.generator, one.verifier, one.config_json)
+            for one in self.families
+        }
+        object.__setattr__(self, "keys", keys)
+
+    def key_of(self, task: Task) -> int:
+        """Return the topic key of a batch with this task."""
+        if task.inline is not None or self.keys.get(task.family) == COMMON_KEY:
+            return COMMON_KEY
+        return key_of_digest(task.config_digest)
 
     @property
     def short_name(self) -> str:
@@ -86,12 +109,18 @@ class Manifest:
         return self.digest.hex()[:12]
 
     def topic(self, shard: int) -> str:
-        """Return the gossip topic of `shard`: a number below shard_count, or one of the tree."""
-        return f"{limits.TOPIC_PREFIX}/{self.digest.hex()}/rollouts/{shard}"
+        """Return the gossip topic of the shard of this number."""
+        key, local = split_number(shard)
+        family = f"{key:012x}/" if key else ""
+        return f"{limits.TOPIC_PREFIX}/{self.digest.hex()}/rollouts/{family}{local}"
 
     def topics(self) -> tuple[str, ...]:
-        """Return every topic of the swarm; for a self-dividing swarm, the undivided one."""
-        return tuple(self.topic(shard) for shard in range(self.rules.shard_count))
+        """Return every topic of the swarm; for a self-dividing swarm, the undivided ones."""
+        return tuple(
+            self.topic(shard)
+            for key in sorted(set(self.keys.values()))
+            for shard in numbered(key, range(self.rules.shard_count))
+        )
 
     def shards_of(self, topics: tuple[str, ...]) -> tuple[int, ...]:
         """Return the shards whose topics are among these, in ascending order."""
@@ -103,36 +132,39 @@ class Manifest:
         """True if the swarm's only shard divides itself as traffic grows."""
         return self.rules.shard_count == 1
 
-    def path(self, peer_id: str) -> tuple[int, ...]:
-        """Return the shards on which `peer_id` may publish, the largest first."""
-        if not self.divides:
-            return (self.shard_of(peer_id),)
-        return _path_of(peer_id)
+    def path(self, peer_id: str, key: int = COMMON_KEY) -> tuple[int, ...]:
+        """Return the shards of a key on which `peer_id` may publish, the largest first."""
+        local = _path_of(peer_id) if self.divides else (self.shard_of(peer_id),)
+        return numbered(key, local) if key else local
 
-    def is_of(self, peer_id: str, shards: Container[int]) -> bool:
-        """Return whether the batches of `peer_id` belong to one of `shards`."""
-        return any(shard in shards for shard in self.path(peer_id))
+    def is_of(self, peer_id: str, shards: Collection[int]) -> bool:
+        """Return whether batches of `peer_id`, of any family, belong to one of `shards`."""
+        locals_ = {split_number(shard)[1] for shard in shards}
+        return any(shard in locals_ for shard in self.path(peer_id))
 
     def shard_of(self, peer_id: str) -> int:
-        """Return the shard on which `peer_id` publishes, before any division."""
+        """Return the shard of a tree on which `peer_id` publishes, before any division."""
         if self.rules.shard_count == 1:
             return 0
         return int.from_bytes(sha256(peer_id.encode())[:8], "big") % self.rules.shard_count
 
 
+_TOPIC_END = re.compile(r"(?:(?P<key>[0-9a-f]{12})/)?(?P<shard>0|[1-9][0-9]{0,3})", re.ASCII)
+
+
 # The node checks the subscriptions of each of its peers every second.
 @lru_cache(maxsize=limits.KEPT)
 def _shards_of(digest: Digest, most: int, topics: tuple[str, ...]) -> tuple[int, ...]:
-    found = []
+    found: list[int] = []
+    head = f"{limits.TOPIC_PREFIX}/{digest.hex()}/rollouts/"
     for topic in topics:
-        head, _, tail = topic.rpartition("/")
         # One spelling only: "01", "+1" and digits of other scripts are other topics.
-        if (
-            head == f"{limits.TOPIC_PREFIX}/{digest.hex()}/rollouts"
-            and (tail.isascii() and tail.isdigit() and len(tail) <= 4 and str(int(tail)) == tail)
-            and int(tail) < most
-        ):
-            found.append(int(tail))
+        named = _TOPIC_END.fullmatch(topic[len(head) :]) if topic.startswith(head) else None
+        if named is None or int(named["shard"]) >= most:
+            continue
+        key = int(named["key"] or "0", 16)
+        if named["key"] is None or key:
+            found.extend(numbered(key, [int(named["shard"])]))
     return tuple(sorted(found))
 
 
@@ -206,8 +238,8 @@ def decode_manifest(raw: bytes, *, expected_digest: bytes | None = None) -> Mani
 
 
 def _family_from_pb(message: pb.TaskFamily) -> TaskFamily:
-    for field in ("name", "generator", "verifier", "verifier_version"):
-        _check_name(f"family {field}", getattr(message, field))
+    for name in ("name", "generator", "verifier", "verifier_version"):
+        _check_name(f"family {name}", getattr(message, name))
     if not math.isfinite(message.weight) or message.weight <= 0:
         raise ManifestError(f"family {message.name}: weight must be a positive number")
     if message.answer_format not in _ANSWER_FORMATS:
@@ -244,10 +276,10 @@ def _rules_from_pb(message: pb.SwarmManifest) -> SwarmRules:
         "max_future_seconds": (0, 86_400),
         "shard_count": (1, limits.MAX_SHARDS),
     }
-    values = {field: getattr(message, field) for field in bounds}
-    for field, (low, high) in bounds.items():
-        if not low <= values[field] <= high:
-            raise ManifestError(f"{field} is {values[field]}, must be {low} to {high}")
+    values = {name: getattr(message, name) for name in bounds}
+    for name, (low, high) in bounds.items():
+        if not low <= values[name] <= high:
+            raise ManifestError(f"{name} is {values[name]}, must be {low} to {high}")
     if values["min_completions"] > values["max_completions"]:
         raise ManifestError("min_completions is over max_completions")
     return SwarmRules(

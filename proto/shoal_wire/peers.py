@@ -14,7 +14,7 @@ from shoal_wire.limits import (
     MAX_ADDRS_PER_PEER,
     MAX_PEER_LIST_BYTES,
     MAX_PEERS_IN_LIST,
-    MAX_SHARDS,
+    MAX_SHARD_NUMBER,
     MAX_SHARDS_PER_PEER,
 )
 from shoal_wire.types import PeerId
@@ -115,7 +115,7 @@ def _peer(peer_id: str, addresses: tuple[str, ...], shards: tuple[int, ...]) -> 
 
 def _plausible_shards(shards: Iterable[int]) -> tuple[int, ...]:
     """Return the first distinct shards that a swarm could have."""
-    possible = dict.fromkeys(shard for shard in shards if 0 <= shard < MAX_SHARDS)
+    possible = dict.fromkeys(shard for shard in shards if 0 <= shard < MAX_SHARD_NUMBER)
     return tuple(possible)[:MAX_SHARDS_PER_PEER]
 
 

@@ -15,7 +15,7 @@ from shoal_wire.limits import (
     MAX_NAME_BYTES,
     MAX_RETRY_MS,
     MAX_SEQUENCE,
-    MAX_SHARDS,
+    MAX_SHARD_NUMBER,
     MAX_SHARDS_PER_PEER,
     MAX_WHOLE_BATCHES,
 )
@@ -27,7 +27,7 @@ _NEWEST = BatchId(b"")
 _Publisher = Annotated[PeerId, sized(1, MAX_NAME_BYTES, "publisher")]
 _MaxBatches = Annotated[int, within(1, MAX_LISTED_BATCHES, "max_batches")]
 _Envelope = Annotated[bytes, sized(0, MAX_CHUNK_BYTES, "length of an envelope")]
-_Shard = Annotated[int, within(0, MAX_SHARDS - 1, "shard")]
+_Shard = Annotated[int, within(0, MAX_SHARD_NUMBER - 1, "shard")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +51,8 @@ class SinceQuery:
     publisher: _Publisher
     after_sequence: Annotated[int, within(0, MAX_SEQUENCE - 1, "after_sequence")]
     max_batches: _MaxBatches
+    shards: Annotated[tuple[_Shard, ...], sized(0, MAX_SHARDS_PER_PEER, "number of shards")] = ()
+    """Only batches of these; empty for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,6 +88,7 @@ def _check_groups(groups: Sequence[RolloutGroup], rules: BatchRules) -> Reason |
         return Reason.BAD_COUNT
     swarm_rules = rules.manifest.rules
     ignored: Reason | None = None
+    keys = set[int]()
     for group in groups:
         reason = _check_completions(group, swarm_rules) or _check_task(group.task, rules)
         if reason in (Reason.UNKNOWN_FAMILY, Reason.OTHER_VERSION):
@@ -95,6 +96,12 @@ def _check_groups(groups: Sequence[RolloutGroup], rules: BatchRules) -> Reason |
             ignored = ignored or reason
         elif reason is not None:
             return reason
+        else:
+            keys.add(rules.manifest.key_of(group.task))
+            # A batch is gossiped on one topic: on another one it would cost those who want none
+            # of these families.
+            if len(keys) > 1:
+                return Reason.BAD_FIELD
     return ignored
 
 

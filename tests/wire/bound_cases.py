@@ -113,6 +113,7 @@ LIMITS: dict[str, Limit] = {
     "BatchAnnouncement.swarm_digest": _DIGEST,
     "BatchAnnouncement.batch_id": _DIGEST,
     "RecentQuery.shards": Limit(count=MAX_SHARDS_PER_PEER),
+    "SinceQuery.shards": Limit(count=MAX_SHARDS_PER_PEER),
     "RecentQuery.before": _DIGEST,
     "SinceQuery.publisher": _NAME,
     "WholeQuery.batch_ids": Limit(size=DIGEST_BYTES, count=MAX_WHOLE_BATCHES),
@@ -232,7 +233,7 @@ def _announcement() -> bytes:
 def _queries() -> Iterator[Message]:
     request, digest = fetch_pb2.RolloutRequest, bytes(DIGEST_BYTES)
     yield request(recent=fetch_pb2.RecentQuery(shards=[1], max_batches=1, before=digest))
-    yield request(since=fetch_pb2.SinceQuery(publisher=PEER, max_batches=1))
+    yield request(since=fetch_pb2.SinceQuery(publisher=PEER, max_batches=1, shards=[1]))
     yield request(whole=fetch_pb2.WholeQuery(batch_ids=[digest]))
     yield request(chunk=fetch_pb2.ChunkQuery(batch_id=digest, length=1))
 
@@ -353,7 +354,12 @@ def _value(name: str, size: int, part: Any) -> Any:
 
 def _item(name: str, first: Any, number: int) -> Any:
     """Return one of many items that are valid together."""
-    if name in ("RecentQuery.shards", "PeerQuery.shards", "PeerAddresses.shards"):
+    if name in (
+        "RecentQuery.shards",
+        "SinceQuery.shards",
+        "PeerQuery.shards",
+        "PeerAddresses.shards",
+    ):
         return number
     if name == "SwarmManifest.allowed_peers":
         # Ascending, and each of the right length.

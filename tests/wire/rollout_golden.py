@@ -46,6 +46,9 @@ QUERIES: dict[str, Query] = {
         shards=(0,), max_batches=1, max_bytes=1, max_age_seconds=60, before=NAME
     ),
     "since": SinceQuery(publisher=PUBLISHER, after_sequence=2**53 + 1, max_batches=1),
+    "since of a family": SinceQuery(
+        publisher=PUBLISHER, after_sequence=0, max_batches=8, shards=(2**60 - 4096,)
+    ),
     "whole": WholeQuery(batch_ids=(NAME, BatchId(bytes(32)))),
     "chunk": ChunkQuery(batch_id=NAME, offset=2**20, length=2**20),
     "first chunk": ChunkQuery(batch_id=NAME, offset=0, length=1),

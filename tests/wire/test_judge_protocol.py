@@ -93,7 +93,7 @@ def test_another_signers_record_is_refused() -> None:
         {"score": 1.01},
         {"number": 0},
         {"challenges": 0},
-        {"schema_major": 2},
+        {"schema_major": 3},
         {"mode": 0},
         {"mode": 9},
         {"finish_reason": 3},

@@ -154,8 +154,8 @@ def test_families_that_peers_would_refuse_do_not_start_a_swarm(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda made: made.ClearField("schema_major"), "schema 0 is not 1"),
-        (lambda made: setattr(made, "schema_major", 2), "upgrade shoal"),
+        (lambda made: made.ClearField("schema_major"), "schema 0 is not 2"),
+        (lambda made: setattr(made, "schema_major", 3), "upgrade shoal"),
         (lambda made: made.ClearField("families"), "0 task families"),
         (lambda made: made.families.extend(list(made.families)), "twice"),
         (lambda made: setattr(made, "swarm_name", ""), "swarm_name"),

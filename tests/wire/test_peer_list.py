@@ -14,7 +14,7 @@ from shoal_wire.limits import (
     MAX_ADDRS_PER_PEER,
     MAX_PEER_LIST_BYTES,
     MAX_PEERS_IN_LIST,
-    MAX_SHARDS,
+    MAX_SHARD_NUMBER,
     MAX_SHARDS_PER_PEER,
 )
 from shoal_wire.peers import (
@@ -33,7 +33,7 @@ ME = peer_id_of(sample.PUBLIC_1)
 
 def test_shards_travel_with_a_peer_within_their_bounds() -> None:
     announced = PeerAddresses(
-        peer_id=ME, addresses=("/dns4/x/tcp/1",), shards=(3, 0, 3, MAX_SHARDS, *range(100))
+        peer_id=ME, addresses=("/dns4/x/tcp/1",), shards=(3, 0, 3, MAX_SHARD_NUMBER, *range(100))
     )
     (read,) = decode_peer_list(encode_peer_list([announced]))
     assert len(read.shards) == MAX_SHARDS_PER_PEER
@@ -95,7 +95,7 @@ def _announced(peer: PeerAddresses) -> PeerAddresses:
             addresses=st.lists(st.sampled_from(["/ip4/192.0.2.1/tcp/1", "/dns4/x/tcp/2", ""])).map(
                 tuple
             ),
-            shards=st.lists(st.integers(-1, MAX_SHARDS), max_size=3).map(tuple),
+            shards=st.lists(st.integers(-1, MAX_SHARD_NUMBER), max_size=3).map(tuple),
         ),
         max_size=70,
     )

@@ -110,7 +110,7 @@ def ref(**changes: Any) -> pb.BatchRef:
         pb.RolloutRequest(recent=pb.RecentQuery(max_batches=1)),
         pb.RolloutRequest(recent=pb.RecentQuery(shards=[0])),
         pb.RolloutRequest(recent=pb.RecentQuery(shards=[0], max_batches=513)),
-        pb.RolloutRequest(recent=pb.RecentQuery(shards=[4096], max_batches=1)),
+        pb.RolloutRequest(recent=pb.RecentQuery(shards=[4096 << 48], max_batches=1)),
         pb.RolloutRequest(recent=pb.RecentQuery(shards=[0] * 65, max_batches=1)),
         pb.RolloutRequest(recent=pb.RecentQuery(shards=[0], max_batches=1, before=NAME[:31])),
         pb.RolloutRequest(since=pb.SinceQuery(max_batches=1)),
@@ -218,7 +218,7 @@ def test_an_announcement_is_judged_like_its_batch(
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
     [
-        ("schema_major", 2, Reason.OTHER_VERSION),
+        ("schema_major", 3, Reason.OTHER_VERSION),
         ("schema_major", 0, Reason.BAD_FIELD),
         ("swarm_digest", b"x", Reason.BAD_FIELD),
         ("batch_id", b"x", Reason.BAD_FIELD),

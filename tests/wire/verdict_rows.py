@@ -223,7 +223,7 @@ ROWS = [
         ("bytes after zstd", Reason.MALFORMED_PAYLOAD, payload(lambda data: data + b"\0")),
         ("two frames", Reason.MALFORMED_PAYLOAD, payload(lambda data: data + data)),
         ("frame of nothing", Reason.MALFORMED_PAYLOAD, payload(lambda _: compress(b""))),
-        ("newer schema", Reason.OTHER_VERSION, message(put(schema_major=2))),
+        ("newer schema", Reason.OTHER_VERSION, message(put(schema_major=3))),
         ("other release", Reason.OTHER_VERSION, task(verifier_version="0.1.26")),
         ("no schema", Reason.BAD_FIELD, message(put(schema_major=0))),
         ("short swarm digest", Reason.BAD_FIELD, message(put(swarm_digest=b"s" * 31))),

@@ -41,12 +41,13 @@ from shoal_p2p.shards.keeper import (
     ShardChoice,
     ShardKeeper,
     ShardSettings,
-    ShardTraffic,
 )
 from shoal_p2p.shards.plan import DemandMeter, ShardPlan
+from shoal_p2p.shards.traffic import TopicTraffic
 from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
 from shoal_wire.manifest import Manifest
 from shoal_wire.shard_tree import lineage
+from shoal_wire.topic_keys import numbered, split_number
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Verdict
 
@@ -65,6 +66,8 @@ class CrowdSettings:
     """Groups published a round."""
     external: int = 2
     """External groups sampled a round."""
+    families: int = 256
+    """Families that each node accepts, chosen at random; at most all."""
     data_bytes: int = 700
     """Length of a batch."""
     target_peers: int = 8
@@ -143,7 +146,11 @@ class CrowdNode:
         )
         services.serve_full(self.host, self.discovery.note_full)
         self._demand = DemandMeter(external=settings.external, oversample=1)
-        self._traffic = ShardTraffic(crowd.manifest)
+        self._traffic = TopicTraffic(crowd.manifest)
+        keys = sorted(set(crowd.manifest.keys.values()))
+        accepted = min(len(keys), settings.families)
+        # The bootstrap has accepted nothing, and relays what every node has.
+        self.keys = self._rng.sample(keys, accepted) if number else [k for k in keys if not k]
         self.keeper = self._keeper(address_policy)
         self.listens_since: dict[int, float] = {}
         self.num_received = 0
@@ -155,13 +162,16 @@ class CrowdNode:
             host=self.host,
             gossip=self.gossip,
             manifest=crowd.manifest,
-            choice=ShardChoice(
-                plan=ShardPlan(num_shards=1, rng=self._rng, fixed=1 if is_bootstrap else None),
-                traffic=self._traffic,
-                own=None if is_bootstrap else crowd.manifest.shard_of(me),
-                wanted_per_s=lambda: self._demand.wanted_per_s,
-                on_change=self._note_shards,
-            ),
+            choices={
+                key: ShardChoice(
+                    plan=ShardPlan(num_shards=1, rng=self._rng, fixed=1 if is_bootstrap else None),
+                    traffic=self._traffic.of_key(key),
+                    own=None if is_bootstrap else crowd.manifest.shard_of(me),
+                    wanted_per_s=lambda: self._demand.wanted_per_s / len(self.keys),
+                    on_change=self._note_shards,
+                )
+                for key in self.keys
+            },
             search=PeerSearch(
                 directory=self.directory,
                 ask=lambda peer, shards: services.fetch_peers(self.host, peer, shards),
@@ -197,7 +207,7 @@ class CrowdNode:
             drawn = rounds * settings.external
             self._demand.update(trio.current_time(), rounds=rounds, drawn=drawn, used=drawn)
 
-    async def _validate(self, data: bytes, author: PeerId, _forwarder: PeerId) -> Verdict:
+    async def _validate(self, data: bytes, author: PeerId, _forwarder: PeerId, key: int) -> Verdict:
         self.num_received += 1
         self._crowd.received(self, data)
         self._traffic.on_accepted(
@@ -207,6 +217,7 @@ class CrowdNode:
                 previous_sequence=0,
                 num_groups=int.from_bytes(data[:_COUNT_BYTES], "big"),
                 source=Source.GOSSIP,
+                key=key,
             )
         )
         return ACCEPT
@@ -226,8 +237,9 @@ class CrowdNode:
         whole."""
         now, before = trio.current_time(), self.listens_since
         self.listens_since = {
-            shard: min(before.get(one, now) for one in lineage(shard))
+            shard: min(before.get(one, now) for one in numbered(key, lineage(local)))
             for shard in self.keeper.shards
+            for key, local in [split_number(shard)]
         }
 
     def listening_to(self, path: Iterable[int]) -> float:
@@ -285,15 +297,16 @@ class Crowd:
         settings, now = self.settings, trio.current_time()
         self._count += 1
         head = settings.groups.to_bytes(_COUNT_BYTES, "big") + self._count.to_bytes(8, "big")
+        key = self.rng.choice(node.keys)
         if self.rng.random() < settings.traced:
-            path = self.manifest.path(node.host.peer_id)
+            path = self.manifest.path(node.host.peer_id, key)
             due = tuple(
                 other
                 for other in self.nodes
                 if other is not node and now - other.listening_to(path) >= SETTLED_S
             )
             self._traced[head] = _Traced(now, path, due)
-        await node.gossip.publish(node.keeper.own_topic, head.ljust(settings.data_bytes, b"-"))
+        await node.gossip.publish(node.keeper.topic_of(key), head.ljust(settings.data_bytes, b"-"))
 
     def received(self, node: CrowdNode, data: bytes) -> None:
         """Record that a batch has arrived."""

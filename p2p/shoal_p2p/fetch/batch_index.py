@@ -63,7 +63,9 @@ class BatchIndex:
         )
         held = ShelvedBatch(
             ref=ref,
-            shards=self._manifest.path(signed.publisher),
+            shards=self._manifest.path(
+                signed.publisher, self._manifest.key_of(signed.batch.groups[0].task)
+            ),
             created_ms=signed.batch.created_ms,
             received_ms=received_ms,
         )

@@ -139,7 +139,9 @@ class RolloutExchange:
             means=means,
             fetch=self._fetch,
             watch=book.gaps,
-            is_wanted=lambda publisher: means.manifest.is_of(publisher, shards()),
+            is_wanted=lambda gap: (
+                not shards().isdisjoint(means.manifest.path(gap.publisher, gap.key))
+            ),
         )
         self._backfill = Backfill(
             means=means,
@@ -200,4 +202,5 @@ class RolloutExchange:
             num_groups=job.num_groups,
             source=job.source,
             provider=provider,
+            key=job.key,
         )

@@ -76,6 +76,7 @@ class GapDetector:
             previous,
             after=after,
             now=now,
+            key=event.key,
             named_by=event.delivered_by,
             proven=self.rights.is_proven(event.publisher),
         )
@@ -105,10 +106,10 @@ class GapRepair:
         means: FetchContext,
         fetch: BatchFetch,
         watch: GapDetector,
-        is_wanted: Callable[[PeerId], bool] = lambda _publisher: True,
+        is_wanted: Callable[[Gap], bool] = lambda _gap: True,
     ) -> None:
         self._host, self._asker, self._ledger = means.host, means.asker, means.ledger
-        self._stats, self._rng = means.stats, means.rng
+        self._stats, self._rng, self._manifest = means.stats, means.rng, means.manifest
         self._fetch = fetch
         self._watch = watch
         self._is_wanted = is_wanted
@@ -164,7 +165,7 @@ class GapRepair:
         if all(answer is None for answer in answers):
             # While a swarm is behind peers are too busy to answer, so the number may still exist.
             self._watch.undo_try(gap)
-        unwanted = not self._is_wanted(gap.publisher)
+        unwanted = not self._is_wanted(gap)
         if self._watch.gaps.end_try(gap, at_once=unwanted):
             self._stats.gaps_abandoned += 1
 
@@ -181,7 +182,12 @@ class GapRepair:
 
         None if the peer did not answer.
         """
-        query = SinceQuery(publisher=gap.publisher, after_sequence=gap.after, max_batches=FEW)
+        query = SinceQuery(
+            publisher=gap.publisher,
+            after_sequence=gap.after,
+            max_batches=FEW,
+            shards=self._manifest.path(gap.publisher, gap.key)[:1],
+        )
         try:
             listing = await self._asker.ask(peer_id, query, Listing)
             good = all(

@@ -1,8 +1,8 @@
 """Missing sequence numbers of publishers: detected, awaited, requested, filled or abandoned. Pure.
 
-Every batch names its publisher's previous number. A node that does not know that number, but a
-lower one of the same publisher, has missed a batch; the mesh repairs nothing. Batches before the
-first one received from a publisher are no gaps; the recent ones are backfilled.
+Every batch names its publisher's previous number on topics of its key. A node that does not know
+that number, but a lower one of the same publisher, has missed a batch; the mesh repairs nothing.
+Batches before the first one received from a publisher are no gaps; the recent ones are backfilled.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shoal_base.bounded import REMEMBERED, BoundedDict
+from shoal_wire.topic_keys import COMMON_KEY
 from shoal_wire.types import PeerId
 
 
@@ -34,6 +35,8 @@ class Gap:
     sequence: int
     after: int
     """The publisher's highest known number below it: the request begins there."""
+    key: int = COMMON_KEY
+    """Topic key of the batch which names it, and of the missing one."""
     named_by: PeerId | None = None
     """The connection that delivered the batch which names it."""
     proven: bool = False
@@ -59,6 +62,7 @@ class GapTracker:
         *,
         after: int,
         now: float,
+        key: int = COMMON_KEY,
         named_by: PeerId | None = None,
         proven: bool = False,
     ) -> list[Gap]:
@@ -77,6 +81,7 @@ class GapTracker:
                 sequence=sequence,
                 after=after,
                 due=now + self._limits.grace_seconds,
+                key=key,
                 named_by=named_by,
                 proven=proven,
             )

@@ -62,7 +62,7 @@ class PendingFetches(Announcements):
         return self.queue.has(claim_of(ref)) or claim_of(ref) in self._fetching
 
     def on_announcement(
-        self, publisher: PeerId, announcement: Announcement, forwarder: PeerId
+        self, publisher: PeerId, announcement: Announcement, forwarder: PeerId, key: int | None
     ) -> Reason | None:
         """Queue an announced batch; return why not. Its signature and number have been checked."""
         job = PullJob(
@@ -75,6 +75,7 @@ class PendingFetches(Announcements):
             hints=tuple(dict.fromkeys((forwarder, publisher))),
             expires_ms=announcement.expires_ms,
             lane=self.lane(forwarder, signed_by=publisher),
+            key=key,
         )
         reason = Reason.DUPLICATE if job.claim in self._refused else self.enqueue(job)
         self._stats.announced += reason is None

@@ -65,6 +65,8 @@ class PullJob:
     """Peers that claim to have it, the most likely first."""
     expires_ms: int
     """Wall clock after which it is of no use."""
+    key: int | None = None
+    """Topic key of the announcement; None if it was listed."""
     lane: Lane = ("", FORWARDED)
 
     @property

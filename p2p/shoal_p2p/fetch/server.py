@@ -215,7 +215,8 @@ class RolloutServer:
 
     def _since(self, query: SinceQuery, asker: PeerId) -> Listing:
         held = self._shelf.since(query.publisher, query.after_sequence, now_ms=self._wall_ms())
-        refs = [one.ref for one in held]
+        shards = frozenset(query.shards)
+        refs = [one.ref for one in held if not shards or not shards.isdisjoint(one.shards)]
         if query.publisher == asker:
             shown = (ref for ref, _ in self._double.get(asker, {}).values())
             refs += (ref for ref in shown if ref.sequence > query.after_sequence)

@@ -50,7 +50,8 @@ class GossipLimits:
     """Messages of one peer under validation. At this limit its stream is not read."""
     seen_ttl_s: float = 120.0
     max_seen_ids: int = 200_000
-    max_subscriptions_per_peer: int = 64
+    max_subscriptions_per_peer: int = 512
+    """Enough for the 256 families of a manifest, each with its own topic, undivided."""
     max_topic_chars: int = 256
     stream_deadline_s: float = 10.0
     """Deadline for opening a pubsub stream, in seconds."""

@@ -51,6 +51,7 @@ from shoal_wire import limits
 from shoal_wire.announcement import Announcement
 from shoal_wire.compression import declared_size
 from shoal_wire.envelope import SignedEnvelope
+from shoal_wire.topic_keys import COMMON_KEY
 from shoal_wire.types import BatchId, Digest, PeerId, SignedBatch
 from shoal_wire.verdict import ACCEPT, Reason, Verdict, verdict
 
@@ -89,6 +90,8 @@ class BatchAccepted:
     previous_sequence: int
     num_groups: int
     source: Source
+    key: int = COMMON_KEY
+    """Topic key of its families."""
     delivered_by: PeerId | None = None
     """The peer that forwarded or served it, if known."""
 
@@ -108,9 +111,10 @@ class Announcements:
     and its groups are charged to the publisher's quota."""
 
     def on_announcement(
-        self, publisher: PeerId, announcement: Announcement, forwarder: PeerId
+        self, publisher: PeerId, announcement: Announcement, forwarder: PeerId, key: int | None
     ) -> Reason | None:
-        """Handle an announcement; return the reason to refuse it, or None to forward it."""
+        """Handle an announcement on a topic of this key, if known; return the reason to refuse it,
+        or None to forward it."""
         return None
 
 
@@ -206,8 +210,13 @@ class Intake:
         self._drained = trio.Event()
         return taken
 
-    async def validate(self, data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
-        """Validate one message, and queue it if valid. Gossip's deadline bounds the waits."""
+    async def validate(
+        self, data: bytes, author: PeerId, forwarder: PeerId, key: int | None = None
+    ) -> Verdict:
+        """Validate one message, and queue it if valid. Gossip's deadline bounds the waits.
+
+        `key` is that of the topic; None for any.
+        """
         context, now_ms = self._context, self._wall_ms()
         work_s, signed = 0.0, None
         try:
@@ -219,12 +228,16 @@ class Intake:
                     announcement = open_announcement(
                         envelope, author=author, context=context, now_ms=now_ms
                     )
-                    await self._take_announcement(announcement, author, forwarder, statement=data)
+                    await self._take_announcement(
+                        announcement, author, forwarder, key, statement=data
+                    )
                 case _:
                     is_direct, network = author == forwarder, self._network_of(forwarder)
                     size, by = declared_size(envelope.payload), (network, forwarder)
                     with self._decoder.reserve(by, size):
                         signed = await self._decode(envelope, author, forwarder, by)
+                        if key is not None and self._key_of(signed) != key:
+                            raise Rejected(Reason.WRONG_SWARM)
                         work_s = work_of(signed.batch.groups)
                         await self._check_new(signed, Source.GOSSIP, is_direct=is_direct)
                         share_key = (network, PUBLISHED if is_direct else FORWARDED, author)
@@ -255,18 +268,25 @@ class Intake:
         num_groups: int,
         source: Source,
         provider: PeerId | None = None,
+        key: int | None = None,
     ) -> Verdict:
         """Validate a batch fetched by publisher and number; queue it if valid.
 
         The reason is SIGNER_NOT_SENDER if the publisher or the number differs, or, for a recent
-        batch, if it has not `num_groups` groups, on which the request was based. If the queue is
+        batch, if it has not `num_groups` groups, on which the request was based, or if it is not of
+        the topic `key` on which it was announced. If the queue is
         full or the worker is unavailable, this waits for a while, unlike `validate`.
         """
         signed = None
         try:
             signed = await self._open_fetched(raw, publisher, provider)
             counted = num_groups if source is Source.BACKFILL else len(signed.batch.groups)
-            if (signed.batch.sequence, len(signed.batch.groups)) != (sequence, counted):
+            announced_on = self._key_of(signed) if key is None else key
+            if (signed.batch.sequence, len(signed.batch.groups), self._key_of(signed)) != (
+                sequence,
+                counted,
+                announced_on,
+            ):
                 raise Rejected(Reason.SIGNER_NOT_SENDER)
             await self._check_new(signed, source)
             share_key = (self._network_of(provider or publisher), REQUESTED, publisher)
@@ -283,6 +303,10 @@ class Intake:
             family = rejected.family if signed is None else family_of(signed.batch)
             return replace(verdict(reason), family=family)
         return ACCEPT
+
+    def _key_of(self, signed: SignedBatch) -> int:
+        """Return the topic key of a batch, whose groups all have the same."""
+        return self._context.rules.manifest.key_of(signed.batch.groups[0].task)
 
     def queue_length(self) -> int:
         """Return how many validated batches wait for the buffer."""
@@ -325,14 +349,21 @@ class Intake:
         return await self._decoder.open(lambda parsed: finish(parsed=parsed), size, by, parse=parse)
 
     async def _take_announcement(
-        self, announcement: Announcement, author: PeerId, forwarder: PeerId, *, statement: bytes
+        self,
+        announcement: Announcement,
+        author: PeerId,
+        forwarder: PeerId,
+        key: int | None,
+        *,
+        statement: bytes,
     ) -> None:
         sequence, batch_id = announcement.sequence, announcement.batch_id
         num_groups = announcement.num_groups
         reason = self._ledger.check(author, sequence, batch_id, num_groups, trio.current_time())
         if reason is not None:
             await self._refuse(reason, author, sequence, batch_id, statement)
-        _reject_for(self._receivers.announcements.on_announcement(author, announcement, forwarder))
+        receiver = self._receivers.announcements
+        _reject_for(receiver.on_announcement(author, announcement, forwarder, key))
         if not self._receivers.announcements.pulls:
             self._ledger.record(author, sequence, batch_id, num_groups, trio.current_time())
 
@@ -353,6 +384,7 @@ class Intake:
             previous_sequence=batch.previous_sequence,
             num_groups=len(batch.groups),
             source=source,
+            key=self._key_of(signed),
             delivered_by=signed.delivered_by,
         )
         for observer in self._receivers.observers:

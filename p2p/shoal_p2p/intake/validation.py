@@ -25,6 +25,9 @@ from shoal_wire.rules import BatchRules, check_batch
 from shoal_wire.types import PeerId, RolloutBatch, SignedBatch
 from shoal_wire.verdict import Reason, Verdict
 
+TopicValidator = Callable[[bytes, PeerId, PeerId, int], Awaitable[Verdict]]
+"""A `Validator` that also gets the key of the topic (`shoal_wire.topic_keys`)."""
+
 Validator = Callable[[bytes, PeerId, PeerId], Awaitable[Verdict]]
 """``await validator(data, author, forwarder)`` validates a message, and queues it if valid."""
 

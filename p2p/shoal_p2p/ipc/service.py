@@ -15,7 +15,13 @@ from shoal_ipc import messages as m
 from shoal_p2p.buffer.types import BufferEntry
 from shoal_p2p.ipc.inspector import Control, InspectorService, View
 from shoal_p2p.ipc.judge_link import JudgeLink
-from shoal_p2p.rollouts.outbox import MAX_PACED_GROUPS, Outbox, OutboxFullError, OversizeBatchError
+from shoal_p2p.rollouts.outbox import (
+    MAX_PACED_GROUPS,
+    Outbox,
+    OutboxFullError,
+    OversizeBatchError,
+    split_by_topic,
+)
 from shoal_p2p.rollouts.pool import RolloutPool
 from shoal_p2p.rollouts.recent import RecentRollouts
 from shoal_p2p.rollouts.training_stats import TrainingStats
@@ -176,14 +182,16 @@ class Service(InspectorService):
                 fault = check_completion(completion, rules)
                 if fault is not None:
                     return m.Failure(reason=f"peers would reject a completion: {fault}")
-        try:
-            own = await self._outbox.accept(body, max_groups=max_waiting_groups)
-        except OutboxFullError as error:
-            return m.Failure(reason=str(error), retryable=True)
-        except OversizeBatchError as error:
-            return m.Failure(reason=str(error))
-        if own.signed is not None:
-            self._pool.keep_own(own.signed)
+        for part in split_by_topic(body, self._manifest):
+            try:
+                own = await self._outbox.accept(part, max_groups=max_waiting_groups)
+            except OutboxFullError as error:
+                # What was accepted of it is recognised when it is sent again.
+                return m.Failure(reason=str(error), retryable=True)
+            except OversizeBatchError as error:
+                return m.Failure(reason=str(error))
+            if own.signed is not None:
+                self._pool.keep_own(own.signed)
         return m.PublishReply(sequence=own.sequence, batch_id=own.batch_id, is_new=own.is_new)
 
     def _sample(self, holder: str, body: m.Sample) -> m.Body:

@@ -15,12 +15,13 @@ sent as the same bytes under the same sequence number, so receivers see a duplic
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import trio
@@ -44,7 +45,7 @@ from shoal_wire.limits import (
     MAX_GROUPS_PER_BATCH,
 )
 from shoal_wire.manifest import Manifest
-from shoal_wire.types import BatchId, RolloutBatch, SignedBatch
+from shoal_wire.types import BatchId, RolloutBatch, RolloutGroup, SignedBatch
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
@@ -103,6 +104,8 @@ class _Waiting:
     num_groups: int
     num_bytes: int
     """Size of the batch's envelope."""
+    key: int
+    """Topic key of its families."""
 
 
 class Outbox:
@@ -115,17 +118,18 @@ class Outbox:
         identity: Identity,
         store: Store,
         publish: Callable[[str, bytes], Awaitable[int]],
-        topic: Callable[[], str] | None = None,
+        topic: Callable[[int], str] | None = None,
         wall_ms: Callable[[], int],
         late_s: Callable[[float], float | None] = lambda _sent_since: None,
     ) -> None:
         """`publish` and `late_s` are gossip's: the first queues a message for the peers of a topic
         and returns their number, the second returns the delivery lag. `topic` returns the current
-        topic for batches; None is that of a swarm without adaptive shards."""
+        topic for batches of a topic key; None is that of a swarm without adaptive shards."""
         self._manifest = manifest
         self._me = identity.peer_id
-        own_topic = manifest.topic(manifest.shard_of(identity.peer_id))
-        self._topic = topic or (lambda: own_topic)
+        self._topic = topic or (lambda key: manifest.topic(manifest.path(self._me, key)[0]))
+        self._previous: dict[int, int] = {}
+        """Number of the latest own batch of each topic key, since this start."""
         self._signer = identity
         self._store = store
         self._publish = publish
@@ -134,8 +138,10 @@ class Outbox:
         self._backoff = PublishBackoff(random.Random(identity.peer_id))
         self._unsent: deque[_Waiting] = deque()
         self._pace = new_pace(trio.current_time())
-        self._has_subscribers = False
-        """True if a peer was subscribed when the last batch was sent."""
+        self._reached: set[int] = set()
+        """Topic keys for which a peer was subscribed when the last batch was sent."""
+        self._unreached: set[int] = set()
+        """Topic keys for which none was."""
         self._announced = TokenBucket(ANNOUNCED_PER_SECOND, -math.inf)
         self._announced_bytes = TokenBucket(ANNOUNCED_BYTES_PER_SECOND, -math.inf)
         self._wake = trio.Event()
@@ -168,11 +174,11 @@ class Outbox:
                 await self._wake.wait()
                 self._wake = trio.Event()
                 continue
-            await self._send_first()
+            await self._send_one()
 
     async def drained(self) -> None:
-        """Wait until all batches are sent."""
-        while self._unsent:
+        """Wait until all batches are sent that a peer listens to, or all while there is no peer."""
+        while self._waiting_for_turn() if self._reached else self._unsent:
             self._progress = trio.Event()
             await self._progress.wait()
 
@@ -187,12 +193,16 @@ class Outbox:
             OutboxFullError: it has no number yet; try again later.
         """
         sealed: list[SignedBatch] = []
+        key = self._manifest.key_of(request.groups[0].task)
+        is_only_key = len(set(self._manifest.keys.values())) == 1
         full = self._full(len(request.groups), max_groups)
 
         def make_envelope(sequence: int, previous: int) -> bytes:
             if full:
                 # Only here, since a resend of an accepted batch is answered in any case.
                 raise OutboxFullError(full)
+            # The number before may be of a topic that receivers of this one do not hear.
+            previous = previous if is_only_key else self._previous.get(key, 0)
             sealed.append(self.seal(request, sequence, previous))
             return sealed[0].envelope
 
@@ -203,6 +213,7 @@ class Outbox:
             raise
         signed = sealed[0] if own.is_new else None
         if signed is not None:
+            self._previous[key] = own.sequence
             self._unsent.append(self._waiting(signed))
             await self._bound()
             self._wake.set()
@@ -212,23 +223,28 @@ class Outbox:
         """Return why no batch is accepted now, as a sentence; empty if one is."""
         now = trio.current_time()
         self._backoff.note(self._late_s(self._backoff.judged_since), now)
-        if not self._has_subscribers:
+        if not self._reached:
             return ""
-        if self._backoff.is_slowed and (self._unsent or not self._backoff.is_soon(now)):
+        waiting = self._waiting_for_turn()
+        if self._backoff.is_slowed and (waiting or not self._backoff.is_soon(now)):
             return (
                 f"the swarm is {self._backoff.late_s:.0f} s behind, and this node shares less"
                 " until it has caught up"
             )
-        if not self._unsent:
+        if not waiting:
             return ""
-        waiting = sum(own.num_groups for own in self._unsent)
-        too_many = max_groups is not None and waiting + num_groups > max_groups
-        if not too_many and len(self._unsent) < MAX_UNSENT:
+        num_waiting = sum(own.num_groups for own in waiting)
+        too_many = max_groups is not None and num_waiting + num_groups > max_groups
+        if not too_many and len(waiting) < MAX_UNSENT:
             return ""
         return (
-            f"{self.num_unsent} batches wait to go out: peers take"
+            f"{len(waiting)} batches wait to go out: peers take"
             f" {LedgerLimits().groups_per_second:.0f} groups a second of one node"
         )
+
+    def _waiting_for_turn(self) -> list[_Waiting]:
+        """Return the batches that wait for their turn, and not for a peer of their topic."""
+        return [own for own in self._unsent if own.key not in self._unreached]
 
     async def _take_up(self) -> None:
         """Queue the batches that an earlier run left unsent; those of another swarm are dropped."""
@@ -261,6 +277,7 @@ class Outbox:
             announces=signed.batch_id if too_big else None,
             num_groups=len(batch.groups),
             num_bytes=num_bytes,
+            key=self._manifest.key_of(batch.groups[0].task),
         )
 
     def _announce(self, signed: SignedBatch) -> bytes:
@@ -318,21 +335,34 @@ class Outbox:
             return
         raise OversizeBatchError(f"peers would reject the batch: {fault}")
 
-    async def _send_first(self) -> None:
-        pace, own = self._pace, self._unsent[0]
-        now = trio.current_time()
+    async def _send_one(self) -> None:
+        """Send the oldest batch of a topic that a peer listens to, or wait a moment."""
+        oldest: dict[int, _Waiting] = {}
+        for own in self._unsent:
+            oldest.setdefault(own.key, own)
+        for own in oldest.values():
+            if await self._send(own):
+                return
+        with trio.move_on_after(RETRY_S):
+            await self._wake.wait()
+            self._wake = trio.Event()
+
+    async def _send(self, own: _Waiting) -> bool:
+        """Send a batch when it may be; return False if no peer listens to its topic."""
+        pace, now = self._pace, trio.current_time()
         self._backoff.note(self._late_s(self._backoff.judged_since), now)
         await trio.sleep(max(wait_s_of(pace, own.num_groups, now), self._backoff.wait_s(now)))
-        if not self._unsent or self._unsent[0] is not own:
-            return  # dropped in the meantime, by `_bound`
+        if own not in self._unsent:
+            return True  # dropped in the meantime, by `_bound`
         if self._wall_ms() - own.created_ms > self._manifest.rules.max_age_seconds * 1000:
             self.num_batches_expired += 1
         elif own.announces is not None and (wait_s := self._announcing_wait_s(own)) > 0:
             await trio.sleep(min(wait_s, RETRY_S))
-            return
-        elif await self._publish(self._topic(), own.message) > 0:
+            return True
+        elif await self._publish(self._topic(own.key), own.message) > 0:
             self.num_batches_sent += 1
-            self._has_subscribers = True
+            self._reached.add(own.key)
+            self._unreached.discard(own.key)
             pace.take(own.num_groups, trio.current_time())
             self._backoff.sent(trio.current_time())
             if own.announces is not None:
@@ -341,15 +371,16 @@ class Outbox:
                 self._announced.take(1, trio.current_time())
                 self._announced_bytes.take(own.num_bytes, trio.current_time())
         else:
-            self._has_subscribers = False
-            await trio.sleep(RETRY_S)
-            return
+            self._reached.discard(own.key)
+            self._unreached.add(own.key)
+            return False
         # Recorded before it leaves the queue: a caller of `drained` may stop the node at once.
         await self._done_with(own.sequence)
         # It may have been dropped in the meantime, by `_bound`.
-        if self._unsent and self._unsent[0] is own:
-            self._unsent.popleft()
+        with contextlib.suppress(ValueError):
+            self._unsent.remove(own)
         self._progress.set()
+        return True
 
     def _announcing_wait_s(self, own: _Waiting) -> float:
         now = trio.current_time()
@@ -367,6 +398,22 @@ class Outbox:
         except StoreError as error:
             # After a restart it is sent once more, as a duplicate.
             log.log(error.log_level, "batch %d is not marked as sent: %s", sequence, error)
+
+
+def split_by_topic(request: m.Publish, manifest: Manifest) -> list[m.Publish]:
+    """Return the batches of a request, one for each topic key of its groups.
+
+    A repeated request is split in the same way, so each batch has the same client key again.
+    """
+    groups: dict[int, list[RolloutGroup]] = {}
+    for group in request.groups:
+        groups.setdefault(manifest.key_of(group.task), []).append(group)
+    if len(groups) == 1:
+        return [request]
+    return [
+        replace(request, client_key=request.client_key + key.to_bytes(6, "big"), groups=tuple(some))
+        for key, some in groups.items()
+    ]
 
 
 def wait_s_of(pace: TokenBucket, num_groups: int, now: float) -> float:

@@ -20,25 +20,24 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from shoal_base.bounded import BoundedDict
-from shoal_base.waits import LATELY_S
-from shoal_p2p.intake.intake import BatchAccepted
-from shoal_p2p.intake.validation import Validator
+from shoal_p2p.intake.validation import TopicValidator, Validator
 from shoal_p2p.net.host import DialError
 from shoal_p2p.net.interface import DIALS_AT_ONCE, Host
-from shoal_p2p.shards.depth import ShardDepth, by_network, leaf, with_parents
+from shoal_p2p.shards.depth import ShardDepth, by_network, with_parents
 from shoal_p2p.shards.directory import ShardDirectory
 from shoal_p2p.shards.plan import ShardPlan
+from shoal_p2p.shards.traffic import ShardTraffic
 from shoal_wire.manifest import Manifest
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.shard_tree import depth_of, first_of
+from shoal_wire.topic_keys import COMMON_KEY, numbered, split_number
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, Verdict, verdict
 
@@ -46,6 +45,8 @@ if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
 log = logging.getLogger(__name__)
+
+_MAX_DOUBLINGS = 4
 
 Ask = Callable[[PeerId, tuple[int, ...]], Awaitable[list[PeerAddresses]]]
 """``await ask(peer, shards)`` requests peers on these shards; raises nothing but Cancelled."""
@@ -78,67 +79,9 @@ class ShardSettings:
     """Above this many, those that serve no needed shard, and surplus ones, are closed."""
 
 
-class ShardTraffic:
-    """Counts valid external groups by shard."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        self._manifest = manifest
-        self.groups: Counter[int] = Counter()
-        """Groups received, counted by the publisher's smallest shard."""
-        self._depth = 0
-        self._leaves, self._publishers = Counter[int](), Counter[int]()
-        """Groups, and recent publishers, by the shards of a depth. Kept incrementally, since a tick
-        would add up thousands."""
-        self._latest: BoundedDict[PeerId, tuple[float, int]] = BoundedDict()
-        """Time of each publisher's latest batch, and its smallest shard."""
-
-    def on_accepted(self, event: BatchAccepted) -> None:
-        """Count a valid external batch."""
-        known = self._latest.get(event.publisher)
-        smallest = self._manifest.path(event.publisher)[-1] if known is None else known[1]
-        self.groups[smallest] += event.num_groups
-        if not self._manifest.divides:
-            return
-        self._leaves[leaf(smallest, self._depth)] += event.num_groups
-        if known is None:
-            self._publishers[leaf(smallest, self._depth)] += 1
-        gone = self._latest.put(event.publisher, (trio.current_time(), smallest))
-        if gone is not None:
-            self._publishers[leaf(gone[1][1], self._depth)] -= 1
-
-    def by_leaf(self, depth: int) -> Mapping[int, int]:
-        """Return the groups of each shard of a depth, the shards counted from 0."""
-        if not self._manifest.divides:
-            return self.groups
-        self._recount(depth)
-        return self._leaves
-
-    def publishers(self, leaves: Iterable[int], depth: int, now: float) -> int:
-        """Return the number of recent publishers on these shards of a depth."""
-        self._recount(depth)
-        while self._latest:
-            oldest = next(iter(self._latest))
-            at, smallest = self._latest[oldest]
-            if now - at <= LATELY_S:
-                break
-            del self._latest[oldest]
-            self._publishers[leaf(smallest, depth)] -= 1
-        return sum(self._publishers[one] for one in leaves)
-
-    def _recount(self, depth: int) -> None:
-        """Count by the shards of this depth from now on."""
-        if depth == self._depth:
-            return
-        self._depth, self._leaves, self._publishers = depth, Counter(), Counter()
-        for shard, count in self.groups.items():
-            self._leaves[leaf(shard, depth)] += count
-        for _at, smallest in self._latest.values():
-            self._publishers[leaf(smallest, depth)] += 1
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardChoice:
-    """The rule that chooses shards, and the callback for changes."""
+    """The rule that chooses shards of one topic key, and the callback for changes."""
 
     plan: ShardPlan
     traffic: ShardTraffic
@@ -148,6 +91,41 @@ class ShardChoice:
     """Returns how many external groups this node samples per second."""
     on_change: Callable[[], None] = lambda: None
     """Called when the subscribed shards change."""
+
+
+class _KeyShards:
+    """The shards of one topic key: how deep, which of them, and where this node publishes.
+
+    Numbers are those within the tree, except in `shards`.
+    """
+
+    def __init__(self, key: int, choice: ShardChoice) -> None:
+        self.key = key
+        self.choice, self.plan = choice, choice.plan
+        self.depth = ShardDepth()
+        self.own = choice.own
+        self.subscribed: frozenset[int] = frozenset()
+        self.last_message_at: dict[int, float] = {}
+        """Time of the last message on each shard's topic."""
+
+    @property
+    def chosen(self) -> tuple[int, ...]:
+        """The chosen shards, without their parents."""
+        first = first_of(self.depth.depth)
+        return tuple(first + leaf for leaf in self.plan.shards)
+
+    @property
+    def shards(self) -> tuple[int, ...]:
+        """The chosen shards, with their key."""
+        return numbered(self.key, self.chosen)
+
+    def needed(self, path: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the chosen shards, the one on which this node publishes, and the one on which it
+        will publish next, whose listeners it must know. `path` is that of this node."""
+        found = {*self.chosen}
+        if self.own is not None:
+            found |= {self.own, path[min(self.depth.depth, len(path) - 1)]}
+        return numbered(self.key, sorted(found))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,22 +152,17 @@ class ShardKeeper:
         host: Host,
         gossip: ShardGossip,
         manifest: Manifest,
-        choice: ShardChoice,
+        choices: Mapping[int, ShardChoice],
         search: PeerSearch,
-        validate: Validator,
+        validate: TopicValidator,
         settings: ShardSettings | None = None,
         rng: random.Random | None = None,
     ) -> None:
+        """`choices` has a rule for each topic key of the families that this node accepted."""
         self._host = host
         self._gossip = gossip
         self._manifest = manifest
-        self._choice = choice
-        self._plan = choice.plan
-        self._shard_depth = ShardDepth()
-        self._subscribed: frozenset[int] = frozenset()
-        self._own = choice.own
-        self._last_message_at: dict[int, float] = {}
-        """Time of the last message on each shard's topic."""
+        self._keys = {key: _KeyShards(key, choice) for key, choice in choices.items()}
         self._search = search
         self._validate = validate
         self._settings = settings or ShardSettings()
@@ -198,24 +171,29 @@ class ShardKeeper:
         self._changed = trio.Event()
         self._queried_at: BoundedDict[PeerId, float] = BoundedDict()
         self._dialled: BoundedDict[PeerId, float] = BoundedDict()
+        self._search_at = -math.inf
+        self._num_vain = 0
+        """Latest searches in a row that found no peer."""
         self._useless_since: dict[PeerId, float] = {}
         """Connected peers that serve no needed shard."""
 
     @property
-    def own_shard(self) -> int | None:
-        """The shard on which this node publishes; None if it publishes nothing."""
-        return self._own
-
-    @property
     def shards(self) -> tuple[int, ...]:
-        """The chosen shards, without their parents."""
-        first = first_of(self._shard_depth.depth)
-        return tuple(first + leaf for leaf in self._plan.shards)
+        """The chosen shards of all keys, without their parents."""
+        return tuple(shard for one in self._keys.values() for shard in one.shards)
 
-    @property
-    def own_topic(self) -> str:
-        """The topic on which this node publishes."""
-        return self._manifest.topic(self._own or 0)
+    def own_shard(self, key: int = COMMON_KEY) -> int | None:
+        """Return the shard on which this node publishes batches of a key; None if nothing."""
+        known = self._keys.get(key)
+        if known is None or known.own is None:
+            return None
+        return numbered(key, [known.own])[0]
+
+    def topic_of(self, key: int) -> str:
+        """Return the topic on which this node publishes batches of a key."""
+        own = self.own_shard(key)
+        undivided = self._manifest.path(self._host.peer_id, key)[0]
+        return self._manifest.topic(undivided if own is None else own)
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep subscriptions and peers according to the plan, until cancelled."""
@@ -235,6 +213,7 @@ class ShardKeeper:
             self._changed = trio.Event()
             with trio.move_on_after(self._settings.look_every_s):
                 await self._changed.wait()
+                self._num_vain = 0
 
     async def _shuffle_forever(self) -> None:
         while True:
@@ -242,66 +221,85 @@ class ShardKeeper:
             await self._shuffle()
 
     async def _apply_plan(self) -> bool:
-        before, own = self.shards, self._own
+        subscribed = self._shards_by_key() if self._manifest.divides else {}
+        changed = [
+            await self._apply_plan_of(one, subscribed.get(one.key, {}))
+            for one in self._keys.values()
+        ]
+        return any(changed)
+
+    def _shards_by_key(self) -> dict[int, dict[PeerId, list[int]]]:
+        """Return each peer's shards in the trees of the keys, in ascending order."""
+        found: dict[int, dict[PeerId, list[int]]] = {}
+        for peer_id, topics in self._gossip.subscriptions().items():
+            for number in self._manifest.shards_of(topics):
+                key, shard = split_number(number)
+                found.setdefault(key, {}).setdefault(peer_id, []).append(shard)
+        return found
+
+    async def _apply_plan_of(self, one: _KeyShards, subscribed: Mapping[PeerId, list[int]]) -> bool:
+        before, own = one.chosen, one.own
         if self._manifest.divides:
-            self._update_depth(trio.current_time())
-        self._plan.tick(
+            self._update_depth(one, subscribed, trio.current_time())
+        one.plan.tick(
             trio.current_time(),
-            wanted_per_s=self._choice.wanted_per_s(),
-            received=self._choice.traffic.by_leaf(self._shard_depth.depth),
+            wanted_per_s=one.choice.wanted_per_s(),
+            received=one.choice.traffic.by_leaf(one.depth.depth),
         )
-        wanted = set(self.shards)
+        wanted = set(one.chosen)
         if self._manifest.divides:
             wanted = with_parents(wanted)
-        for shard in sorted(wanted - self._subscribed):
-            self._last_message_at[shard] = trio.current_time()
-            await self._gossip.subscribe(self._manifest.topic(shard), self._validator(shard))
-        for shard in sorted(self._subscribed - wanted):
-            await self._gossip.unsubscribe(self._manifest.topic(shard))
-        self._subscribed = frozenset(wanted)
-        self._last_message_at = {shard: self._last_message_at[shard] for shard in wanted}
-        if before != self.shards:
-            log.debug("shards %s", self.shards)
-            self._choice.on_change()
-        return before != self.shards or own != self._own
+        for shard in sorted(wanted - one.subscribed):
+            one.last_message_at[shard] = trio.current_time()
+            (number,) = numbered(one.key, [shard])
+            await self._gossip.subscribe(self._manifest.topic(number), self._validator(one, shard))
+        for number in numbered(one.key, sorted(one.subscribed - wanted)):
+            await self._gossip.unsubscribe(self._manifest.topic(number))
+        one.subscribed = frozenset(wanted)
+        one.last_message_at = {shard: one.last_message_at[shard] for shard in wanted}
+        if before != one.chosen:
+            log.debug("shards %s", one.shards)
+            one.choice.on_change()
+        return before != one.chosen or own != one.own
 
-    def _update_depth(self, now: float) -> None:
-        """Update the shard depth, and choose where to publish."""
+    def _update_depth(
+        self, one: _KeyShards, subscribed: Mapping[PeerId, list[int]], now: float
+    ) -> None:
+        """Update the shard depth of a key, and choose where to publish."""
         path = self._manifest.path(self._host.peer_id)
         depths, listeners = list[tuple[str, int]](), list[tuple[str, int]]()
-        for peer_id, topics in self._gossip.subscriptions().items():
-            if on := self._manifest.shards_of(topics):
-                depth = depth_of(on[-1])
-                depths.append((self._host.source_of(peer_id), depth))
-                if path[depth] in on:
-                    listeners.append(depths[-1])
-        before, shards, leaves = self._shard_depth.depth, self.shards, self._plan.shards
-        depth = self._shard_depth.tick(
+        for peer_id, on in subscribed.items():
+            depth = depth_of(on[-1])
+            depths.append((self._host.source_of(peer_id), depth))
+            if path[depth] in on:
+                listeners.append(depths[-1])
+        before, shards, leaves = one.depth.depth, one.chosen, one.plan.shards
+        depth = one.depth.tick(
             now,
-            load=self._plan.load,
+            load=one.plan.load,
             publishers=lambda: (
-                self._choice.traffic.publishers(leaves, before, now) // max(1, len(leaves))
+                one.choice.traffic.publishers(leaves, before, now) // max(1, len(leaves))
             ),
             others=by_network(depths),
             quiet_s=min(
-                (now - self._last_message_at.get(shard, now) for shard in shards), default=0.0
+                (now - one.last_message_at.get(shard, now) for shard in shards), default=0.0
             ),
         )
         if depth > before:
-            self._plan.divide(depth - before, now)
+            one.plan.divide(depth - before, now)
         elif depth < before:
-            self._plan.unite(now)
-        if self._choice.own is not None:
-            self._own = path[self._shard_depth.publish_at(now, by_network(listeners))]
+            one.plan.unite(now)
+        if one.choice.own is not None:
+            one.own = path[one.depth.publish_at(now, by_network(listeners))]
 
-    def _validator(self, shard: int) -> Validator:
+    def _validator(self, one: _KeyShards, shard: int) -> Validator:
         async def validate(data: bytes, author: PeerId, forwarder: PeerId) -> Verdict:
             if shard not in self._manifest.path(author):
                 await trio.lowlevel.checkpoint()
                 return verdict(Reason.WRONG_SWARM)
-            judged = await self._validate(data, author, forwarder)
-            if judged.outcome is Outcome.ACCEPT and shard in self._last_message_at:
-                self._last_message_at[shard] = trio.current_time()
+            judged = await self._validate(data, author, forwarder, one.key)
+            if judged.outcome is Outcome.ACCEPT and shard in one.last_message_at:
+                one.last_message_at[shard] = trio.current_time()
             return judged
 
         return validate
@@ -309,12 +307,9 @@ class ShardKeeper:
     # Peers of each shard
 
     def _needed(self) -> set[int]:
-        """Return the chosen shards, the one on which this node publishes, and the one on which it
-        will publish next, whose listeners it must know."""
-        if self._own is None:
-            return set(self.shards)
+        """Return the shards, with their keys, on which this node needs peers."""
         path = self._manifest.path(self._host.peer_id)
-        return {*self.shards, self._own, path[min(self._shard_depth.depth, len(path) - 1)]}
+        return {shard for one in self._keys.values() for shard in one.needed(path)}
 
     async def _search_peers(self) -> None:
         """Record the subscriptions, search peers for shards with few, and close surplus ones."""
@@ -324,9 +319,23 @@ class ShardKeeper:
         short = tuple(
             sorted(s for s, count in self._num_peers.items() if count < self._settings.want_peers)
         )
-        if short and (self._manifest.rules.shard_count > 1 or self._shard_depth.depth):
-            await self._find_more(short, connected)
+        now = trio.current_time()
+        if short and self._is_divided() and (now >= self._search_at or not self._num_vain):
+            has_found = await self._find_more(short, connected)
+            # A family of few nodes never has enough peers: a search that finds none is repeated
+            # less and less often.
+            self._num_vain = 0 if has_found else self._num_vain + 1
+            pause_s = self._settings.look_every_s * 2 ** min(self._num_vain, _MAX_DOUBLINGS)
+            self._search_at = now + pause_s
         await self._close_useless(connected, on_shard)
+
+    def _is_divided(self) -> bool:
+        """Return whether a peer of the swarm may be on none of the shards that this node needs."""
+        return (
+            self._manifest.rules.shard_count > 1
+            or len(set(self._manifest.keys.values())) > 1
+            or any(one.depth.depth for one in self._keys.values())
+        )
 
     def _observe(self, connected: frozenset[PeerId]) -> dict[int, set[PeerId]]:
         """Record the shards of connected peers; return the peers on each needed shard."""
@@ -342,7 +351,8 @@ class ShardKeeper:
                     on_shard[shard].add(peer_id)
         return on_shard
 
-    async def _find_more(self, short: tuple[int, ...], connected: frozenset[PeerId]) -> None:
+    async def _find_more(self, short: tuple[int, ...], connected: frozenset[PeerId]) -> bool:
+        """Search for peers of these shards, and dial them; return whether there were any."""
         settings, now = self._settings, trio.current_time()
         known = self._search.directory.find(short, now, limit=DIALS_AT_ONCE, exclude=connected)
         found = {item.peer_id: item for item in known}
@@ -363,6 +373,7 @@ class ShardKeeper:
             for item in candidates[:DIALS_AT_ONCE]:
                 self._dialled[item.peer_id] = now
                 nursery.start_soon(self._dial, item, named_by.get(item.peer_id, item.peer_id))
+        return bool(candidates)
 
     def _choose_peers_to_ask(self, connected: frozenset[PeerId], now: float) -> list[PeerId]:
         settings = self._settings
@@ -412,8 +423,10 @@ class ShardKeeper:
     def _surplus(self, on_shard: Mapping[int, set[PeerId]]) -> set[PeerId]:
         """Return the peers that are only on shards with more than enough peers."""
         crowded, wanted = set[PeerId](), set(self._search.keep)
+        # A peer serves one family or a few: with more families fewer spare ones of each.
+        enough = self._settings.want_peers * max(1.0, 2 / max(1, len(self._keys)))
         for peers in on_shard.values():
-            (crowded if len(peers) > 2 * self._settings.want_peers else wanted).update(peers)
+            (crowded if len(peers) > enough else wanted).update(peers)
         return crowded - wanted
 
     async def _close_useless(

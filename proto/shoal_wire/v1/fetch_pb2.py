@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19shoal_wire/v1/fetch.proto\x12\x08shoal.v1\"\xcd\x01\n\x11\x42\x61tchAnnouncement\x12\x14\n\x0cschema_major\x18\x01 \x01(\r\x12\x14\n\x0cswarm_digest\x18\x02 \x01(\x0c\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x19\n\x11previous_sequence\x18\x04 \x01(\x04\x12\x12\n\ncreated_ms\x18\x05 \x01(\x04\x12\x12\n\nnum_groups\x18\x06 \x01(\r\x12\x10\n\x08\x62\x61tch_id\x18\x07 \x01(\x0c\x12\x11\n\tnum_bytes\x18\x08 \x01(\x04\x12\x12\n\nexpires_ms\x18\t \x01(\x04\"\xb7\x01\n\x0eRolloutRequest\x12\'\n\x06recent\x18\x01 \x01(\x0b\x32\x15.shoal.v1.RecentQueryH\x00\x12%\n\x05since\x18\x02 \x01(\x0b\x32\x14.shoal.v1.SinceQueryH\x00\x12%\n\x05whole\x18\x03 \x01(\x0b\x32\x14.shoal.v1.WholeQueryH\x00\x12%\n\x05\x63hunk\x18\x04 \x01(\x0b\x32\x14.shoal.v1.ChunkQueryH\x00\x42\x07\n\x05query\"n\n\x0bRecentQuery\x12\x0e\n\x06shards\x18\x01 \x03(\r\x12\x13\n\x0bmax_batches\x18\x02 \x01(\r\x12\x11\n\tmax_bytes\x18\x03 \x01(\x04\x12\x17\n\x0fmax_age_seconds\x18\x04 \x01(\r\x12\x0e\n\x06\x62\x65\x66ore\x18\x05 \x01(\x0c\"L\n\nSinceQuery\x12\x11\n\tpublisher\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\x12\x13\n\x0bmax_batches\x18\x03 \x01(\r\"\x1f\n\nWholeQuery\x12\x11\n\tbatch_ids\x18\x01 \x03(\x0c\">\n\nChunkQuery\x12\x10\n\x08\x62\x61tch_id\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06length\x18\x03 \x01(\r\"\xb1\x01\n\rRolloutAnswer\x12$\n\x07listing\x18\x01 \x01(\x0b\x32\x11.shoal.v1.ListingH\x00\x12(\n\tenvelopes\x18\x02 \x01(\x0b\x32\x13.shoal.v1.EnvelopesH\x00\x12 \n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x0f.shoal.v1.ChunkH\x00\x12$\n\x07refusal\x18\x04 \x01(\x0b\x32\x11.shoal.v1.RefusalH\x00\x42\x08\n\x06\x61nswer\".\n\x07Listing\x12#\n\x07\x62\x61tches\x18\x01 \x03(\x0b\x32\x12.shoal.v1.BatchRef\"h\n\x08\x42\x61tchRef\x12\x10\n\x08\x62\x61tch_id\x18\x01 \x01(\x0c\x12\x11\n\tpublisher\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x11\n\tnum_bytes\x18\x04 \x01(\x04\x12\x12\n\nnum_groups\x18\x05 \x01(\r\"\x1e\n\tEnvelopes\x12\x11\n\tenvelopes\x18\x01 \x03(\x0c\"(\n\x05\x43hunk\x12\x11\n\tnum_bytes\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"J\n\x07Refusal\x12\'\n\x06reason\x18\x01 \x01(\x0e\x32\x17.shoal.v1.RefusalReason\x12\x16\n\x0eretry_after_ms\x18\x02 \x01(\r*\x81\x01\n\rRefusalReason\x12\x1e\n\x1aREFUSAL_REASON_UNSPECIFIED\x10\x00\x12\x17\n\x13REFUSAL_REASON_BUSY\x10\x01\x12\x1b\n\x17REFUSAL_REASON_NOT_HELD\x10\x02\x12\x1a\n\x16REFUSAL_REASON_PENDING\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19shoal_wire/v1/fetch.proto\x12\x08shoal.v1\"\xcd\x01\n\x11\x42\x61tchAnnouncement\x12\x14\n\x0cschema_major\x18\x01 \x01(\r\x12\x14\n\x0cswarm_digest\x18\x02 \x01(\x0c\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x19\n\x11previous_sequence\x18\x04 \x01(\x04\x12\x12\n\ncreated_ms\x18\x05 \x01(\x04\x12\x12\n\nnum_groups\x18\x06 \x01(\r\x12\x10\n\x08\x62\x61tch_id\x18\x07 \x01(\x0c\x12\x11\n\tnum_bytes\x18\x08 \x01(\x04\x12\x12\n\nexpires_ms\x18\t \x01(\x04\"\xb7\x01\n\x0eRolloutRequest\x12\'\n\x06recent\x18\x01 \x01(\x0b\x32\x15.shoal.v1.RecentQueryH\x00\x12%\n\x05since\x18\x02 \x01(\x0b\x32\x14.shoal.v1.SinceQueryH\x00\x12%\n\x05whole\x18\x03 \x01(\x0b\x32\x14.shoal.v1.WholeQueryH\x00\x12%\n\x05\x63hunk\x18\x04 \x01(\x0b\x32\x14.shoal.v1.ChunkQueryH\x00\x42\x07\n\x05query\"n\n\x0bRecentQuery\x12\x0e\n\x06shards\x18\x01 \x03(\x04\x12\x13\n\x0bmax_batches\x18\x02 \x01(\r\x12\x11\n\tmax_bytes\x18\x03 \x01(\x04\x12\x17\n\x0fmax_age_seconds\x18\x04 \x01(\r\x12\x0e\n\x06\x62\x65\x66ore\x18\x05 \x01(\x0c\"\\\n\nSinceQuery\x12\x11\n\tpublisher\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\x12\x13\n\x0bmax_batches\x18\x03 \x01(\r\x12\x0e\n\x06shards\x18\x04 \x03(\x04\"\x1f\n\nWholeQuery\x12\x11\n\tbatch_ids\x18\x01 \x03(\x0c\">\n\nChunkQuery\x12\x10\n\x08\x62\x61tch_id\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06length\x18\x03 \x01(\r\"\xb1\x01\n\rRolloutAnswer\x12$\n\x07listing\x18\x01 \x01(\x0b\x32\x11.shoal.v1.ListingH\x00\x12(\n\tenvelopes\x18\x02 \x01(\x0b\x32\x13.shoal.v1.EnvelopesH\x00\x12 \n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x0f.shoal.v1.ChunkH\x00\x12$\n\x07refusal\x18\x04 \x01(\x0b\x32\x11.shoal.v1.RefusalH\x00\x42\x08\n\x06\x61nswer\".\n\x07Listing\x12#\n\x07\x62\x61tches\x18\x01 \x03(\x0b\x32\x12.shoal.v1.BatchRef\"h\n\x08\x42\x61tchRef\x12\x10\n\x08\x62\x61tch_id\x18\x01 \x01(\x0c\x12\x11\n\tpublisher\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x11\n\tnum_bytes\x18\x04 \x01(\x04\x12\x12\n\nnum_groups\x18\x05 \x01(\r\"\x1e\n\tEnvelopes\x12\x11\n\tenvelopes\x18\x01 \x03(\x0c\"(\n\x05\x43hunk\x12\x11\n\tnum_bytes\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"J\n\x07Refusal\x12\'\n\x06reason\x18\x01 \x01(\x0e\x32\x17.shoal.v1.RefusalReason\x12\x16\n\x0eretry_after_ms\x18\x02 \x01(\r*\x81\x01\n\rRefusalReason\x12\x1e\n\x1aREFUSAL_REASON_UNSPECIFIED\x10\x00\x12\x17\n\x13REFUSAL_REASON_BUSY\x10\x01\x12\x1b\n\x17REFUSAL_REASON_NOT_HELD\x10\x02\x12\x1a\n\x16REFUSAL_REASON_PENDING\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shoal_wire.v1.fetch_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_REFUSALREASON']._serialized_start=1205
-  _globals['_REFUSALREASON']._serialized_end=1334
+  _globals['_REFUSALREASON']._serialized_start=1221
+  _globals['_REFUSALREASON']._serialized_end=1350
   _globals['_BATCHANNOUNCEMENT']._serialized_start=40
   _globals['_BATCHANNOUNCEMENT']._serialized_end=245
   _globals['_ROLLOUTREQUEST']._serialized_start=248
@@ -40,21 +40,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RECENTQUERY']._serialized_start=433
   _globals['_RECENTQUERY']._serialized_end=543
   _globals['_SINCEQUERY']._serialized_start=545
-  _globals['_SINCEQUERY']._serialized_end=621
-  _globals['_WHOLEQUERY']._serialized_start=623
-  _globals['_WHOLEQUERY']._serialized_end=654
-  _globals['_CHUNKQUERY']._serialized_start=656
-  _globals['_CHUNKQUERY']._serialized_end=718
-  _globals['_ROLLOUTANSWER']._serialized_start=721
-  _globals['_ROLLOUTANSWER']._serialized_end=898
-  _globals['_LISTING']._serialized_start=900
-  _globals['_LISTING']._serialized_end=946
-  _globals['_BATCHREF']._serialized_start=948
-  _globals['_BATCHREF']._serialized_end=1052
-  _globals['_ENVELOPES']._serialized_start=1054
-  _globals['_ENVELOPES']._serialized_end=1084
-  _globals['_CHUNK']._serialized_start=1086
-  _globals['_CHUNK']._serialized_end=1126
-  _globals['_REFUSAL']._serialized_start=1128
-  _globals['_REFUSAL']._serialized_end=1202
+  _globals['_SINCEQUERY']._serialized_end=637
+  _globals['_WHOLEQUERY']._serialized_start=639
+  _globals['_WHOLEQUERY']._serialized_end=670
+  _globals['_CHUNKQUERY']._serialized_start=672
+  _globals['_CHUNKQUERY']._serialized_end=734
+  _globals['_ROLLOUTANSWER']._serialized_start=737
+  _globals['_ROLLOUTANSWER']._serialized_end=914
+  _globals['_LISTING']._serialized_start=916
+  _globals['_LISTING']._serialized_end=962
+  _globals['_BATCHREF']._serialized_start=964
+  _globals['_BATCHREF']._serialized_end=1068
+  _globals['_ENVELOPES']._serialized_start=1070
+  _globals['_ENVELOPES']._serialized_end=1100
+  _globals['_CHUNK']._serialized_start=1102
+  _globals['_CHUNK']._serialized_end=1142
+  _globals['_REFUSAL']._serialized_start=1144
+  _globals['_REFUSAL']._serialized_end=1218
 # @@protoc_insertion_point(module_scope)

@@ -67,14 +67,16 @@ class RecentQuery(_message.Message):
     def __init__(self, shards: _Optional[_Iterable[int]] = ..., max_batches: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_age_seconds: _Optional[int] = ..., before: _Optional[bytes] = ...) -> None: ...
 
 class SinceQuery(_message.Message):
-    __slots__ = ("publisher", "after_sequence", "max_batches")
+    __slots__ = ("publisher", "after_sequence", "max_batches", "shards")
     PUBLISHER_FIELD_NUMBER: _ClassVar[int]
     AFTER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     MAX_BATCHES_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
     publisher: str
     after_sequence: int
     max_batches: int
-    def __init__(self, publisher: _Optional[str] = ..., after_sequence: _Optional[int] = ..., max_batches: _Optional[int] = ...) -> None: ...
+    shards: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, publisher: _Optional[str] = ..., after_sequence: _Optional[int] = ..., max_batches: _Optional[int] = ..., shards: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class WholeQuery(_message.Message):
     __slots__ = ("batch_ids",)

@@ -19,8 +19,9 @@ from shoal_p2p.live_node import NodeComponents
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.node import Node
 from shoal_p2p.peers.outside import wall_ms
-from shoal_p2p.shards.keeper import ShardTraffic
+from shoal_p2p.shards.traffic import ShardTraffic
 from shoal_wire.shard_tree import first_of
+from shoal_wire.topic_keys import COMMON_KEY
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
@@ -41,7 +42,7 @@ class ShardNode(ExchangeNode):
     @property
     def shard(self) -> int:
         """The shard on which it publishes."""
-        shard = self.live.member.shards.own_shard
+        shard = self.live.member.shards.own_shard()
         assert shard is not None
         return shard
 
@@ -149,8 +150,8 @@ async def test_nodes_of_different_depths_hear_each_other(tmp_path: Path) -> None
     async with open_swarm(tmp_path, 2) as (_, nodes):
         deep, shallow = nodes
         keeper = deep.live.member.shards
-        keeper._shard_depth.depth = 2
-        keeper._plan._renumber(4, [0, 1, 2, 3], trio.current_time())
+        keeper._keys[COMMON_KEY].depth.depth = 2
+        keeper._keys[COMMON_KEY].plan._renumber(4, [0, 1, 2, 3], trio.current_time())
         await long_until(lambda: deep.shards == (3, 4, 5, 6))
         topics = {deep.manifest.topic(shard) for shard in range(7)}
         await long_until(lambda: topics <= set(deep.gossip.topics()))
