@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Final
 
 from shoal_tasks.sandbox.audit import AuditGuard
+from shoal_tasks.worker.sympy_parts import load_sympy
 
 _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "datetime": ("_strptime",),
@@ -58,28 +59,6 @@ def load_parts(tree: ast.AST) -> None:
         warm_up()
     elif "sympy" in sys.modules:
         load_sympy()
-
-
-def load_sympy() -> None:
-    """Import the parts of sympy that import one another on demand."""
-    for package in _PACKAGES:
-        _import_all(f"sympy.{package}")
-
-
-_PACKAGES: Final = (
-    *("assumptions", "calculus", "concrete", "core", "functions", "integrals", "logic", "matrices"),
-    *("ntheory", "polys", "series", "sets", "simplify", "solvers", "strategies", "utilities"),
-)
-"""Packages of sympy that import one another on demand: inside the sandbox there is no disk."""
-
-
-def _import_all(package: str) -> None:
-    folder = importlib.import_module(package)
-    for module in pkgutil.walk_packages(folder.__path__, f"{package}."):
-        if not {"tests", "benchmarks", "benchmark"} & set(module.name.split(".")):
-            # Some need a package that is not installed, and are never used.
-            with contextlib.suppress(ImportError):
-                importlib.import_module(module.name)
 
 
 def _names_of_modules(tree: ast.AST) -> dict[str, str]:

@@ -12,7 +12,7 @@ import logging
 import re
 from typing import Any, Final
 
-from shoal_tasks.worker.late_imports import load_sympy
+from shoal_tasks.worker.sympy_parts import load_sympy
 
 math_verify: Any = importlib.import_module("math_verify")
 

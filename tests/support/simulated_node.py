@@ -382,5 +382,5 @@ def _tuning_of(settings: NodeSettings, of: Settings) -> Limits:
 def host_of(node: SimulatedNode) -> SimulatedHost:
     """Return a running node's host."""
     host = node.network.host(node.peer_id)
-    assert host is not None
+    assert isinstance(host, SimulatedHost)
     return host

@@ -8,25 +8,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
+from shoal_lab.simulation.network import NetworkEnd, SimulatedLink, SimulatedNetwork
 from shoal_lab.simulation.ordered import OrderedPeers
 from shoal_lab.simulation.requests import PendingRequest, SimulatedServer
 from shoal_p2p.net.address import PeerAddress, parse_transport
 from shoal_p2p.net.connections import ConnectionInfo, Direction
 from shoal_p2p.net.host import DialError, ListenError
 from shoal_p2p.net.identity import Identity
-from shoal_p2p.net.interface import Host
 from shoal_p2p.net.request import RequestError, RequestFailure, RequestHandler, RequestLimits
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
-
-    from shoal_lab.simulation.network import SimulatedNetwork
 
 logger = logging.getLogger(__name__)
 
@@ -43,21 +40,7 @@ class SimulatedService(Protocol):
         """The host is gone."""
 
 
-@dataclass(slots=True, eq=False)
-class SimulatedLink:
-    """One end of a connection."""
-
-    direction: Direction
-    since: float
-    latency_s: float
-    """Latency one way, without jitter."""
-    last_due: float = 0.0
-    """Time when the latest message sent from this end arrives: the next comes no earlier."""
-    waiting: dict[trio.CancelScope, None] = field(default_factory=dict)
-    """Cancel scopes of the callers that wait for an answer over it."""
-
-
-class SimulatedHost(Host):
+class SimulatedHost(NetworkEnd):
     """Start with ``await nursery.start(host.run)``."""
 
     def __init__(
@@ -83,8 +66,6 @@ class SimulatedHost(Host):
         self._services: list[SimulatedService] = []
         self._stop = trio.Event()
         self._stopped = trio.Event()
-        self.gossip: Any = None
-        """The `SimulatedGossip` on this host, where it has one."""
 
     @property
     def network(self) -> SimulatedNetwork:
@@ -253,6 +234,10 @@ class SimulatedHost(Host):
             on_sent=on_sent,
         )
 
+    def server(self, protocol_id: str) -> SimulatedServer | None:
+        """Return what answers the requests of a protocol."""
+        return self._servers.get(protocol_id)
+
     @contextmanager
     def _deadline(self, timeout: float, peer_id: PeerId, what: str) -> Iterator[None]:
         with super()._deadline(timeout, peer_id, what):
@@ -306,7 +291,7 @@ class SimulatedHost(Host):
         if not call.is_awaited:
             return
         host = self._network.host(peer_id)
-        server = None if host is None else host._servers.get(protocol_id)
+        server = None if host is None else host.server(protocol_id)
         if host is None or server is None:
             call.failure = RequestFailure.UNSUPPORTED
             call.ended.set()

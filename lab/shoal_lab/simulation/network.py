@@ -14,22 +14,23 @@ import heapq
 import itertools
 import math
 import random
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from shoal_lab.simulation.clock import GRAINS_A_SECOND
+from shoal_lab.simulation.requests import SimulatedServer
 from shoal_p2p.net.connections import Direction
 from shoal_p2p.net.host import ListenError
+from shoal_p2p.net.interface import Host
 from shoal_wire.types import PeerId
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
-
-    from shoal_lab.simulation.host import SimulatedHost
 
 _FIRST_FREE_PORT = 49_152  # first of the dynamic ports (RFC 6335)
 
@@ -48,6 +49,58 @@ class LinkSettings:
     """Seconds after which a silent connection is cut."""
 
 
+@dataclass(slots=True, eq=False)
+class SimulatedLink:
+    """One end of a connection."""
+
+    direction: Direction
+    since: float
+    latency_s: float
+    """Latency one way, without jitter."""
+    last_due: float = 0.0
+    """Time when the latest message sent from this end arrives: the next comes no earlier."""
+    waiting: dict[trio.CancelScope, None] = field(default_factory=dict)
+    """Cancel scopes of the callers that wait for an answer over it."""
+
+
+class NetworkEnd(Host):
+    """A host on the network, as the network and the other hosts use it: `SimulatedHost`."""
+
+    address: str
+    """The address at which it listens."""
+    own_addresses: tuple[str, ...]
+    gossip: Any = None
+    """The `SimulatedGossip` on this host, where it has one."""
+
+    @abstractmethod
+    def link(self, peer_id: PeerId) -> SimulatedLink | None:
+        """Return this end of the connection to a peer."""
+
+    @abstractmethod
+    def server(self, protocol_id: str) -> SimulatedServer | None:
+        """Return what answers the requests of a protocol."""
+
+    @abstractmethod
+    def welcomes(self, peer_id: PeerId) -> bool:
+        """True if `peer_id` may connect."""
+
+    @abstractmethod
+    def offers_room(self) -> bool:
+        """Return whether a dialer is admitted; a refusal is counted and reported."""
+
+    @abstractmethod
+    def start_soon(self, task: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
+        """Run `task` for as long as the host runs; not at all when it does not."""
+
+    @abstractmethod
+    def on_connected(self, peer_id: PeerId, direction: Direction) -> None:
+        """Add a connection."""
+
+    @abstractmethod
+    def on_disconnected(self, peer_id: PeerId) -> None:
+        """Remove a connection."""
+
+
 class SimulatedNetwork:
     """Delivers the hosts' data. Start with ``await nursery.start(network.run)``."""
 
@@ -57,8 +110,8 @@ class SimulatedNetwork:
         self.num_messages = 0
         self.bytes_of: Counter[PeerId] = Counter()
         """Bytes that each host has sent: payloads of gossip and requests, and gossip's framing."""
-        self._hosts: dict[PeerId, SimulatedHost] = {}
-        self._addresses: dict[str, SimulatedHost] = {}
+        self._hosts: dict[PeerId, NetworkEnd] = {}
+        self._addresses: dict[str, NetworkEnd] = {}
         """Hosts by the address at which they listen."""
         self._side: dict[PeerId, int] = {}
         """The part of a partitioned network that each host is in."""
@@ -105,14 +158,14 @@ class SimulatedNetwork:
             raise ListenError(f"cannot listen on {transport}: it is taken")
         return transport
 
-    def add(self, host: SimulatedHost) -> None:
+    def add(self, host: NetworkEnd) -> None:
         """Make a host reachable; it replaces a host with the same id."""
         if (old := self._hosts.get(host.peer_id)) is not None:
             self.remove(old)
         self._hosts[host.peer_id] = host
         self._addresses[host.address] = host
 
-    def remove(self, host: SimulatedHost) -> None:
+    def remove(self, host: NetworkEnd) -> None:
         """Remove a host, as with kill -9: its peers see their connections end."""
         if self._hosts.get(host.peer_id) is host:
             for peer_id in host.connected_peers():
@@ -121,7 +174,7 @@ class SimulatedNetwork:
             if self._addresses.get(host.address) is host:
                 del self._addresses[host.address]
 
-    def host(self, peer_id: PeerId) -> SimulatedHost | None:
+    def host(self, peer_id: PeerId) -> NetworkEnd | None:
         """Return a host that is up."""
         return self._hosts.get(peer_id)
 
@@ -195,7 +248,7 @@ class SimulatedNetwork:
         self,
         source: PeerId,
         target: PeerId,
-        deliver: Callable[[SimulatedHost], None],
+        deliver: Callable[[NetworkEnd], None],
         *,
         num_bytes: int = 0,
     ) -> None:

@@ -21,15 +21,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Container, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from shoal_base.bounded import MANY, BoundedDict
 from shoal_base.waits import REPLY_S, RETRY_S
 from shoal_p2p.gossip.message_cache import GOSSIP_HEARTBEATS
 from shoal_wire.types import PeerId
-
-if TYPE_CHECKING:
-    from shoal_p2p.gossip.mesh import Mesh
 
 _REQUESTED_FACTOR = 16
 """Requests remembered, as a multiple of `max_ids`: each peer may advertise `max_ids`."""
@@ -41,6 +38,16 @@ _MAX_ALTERNATIVES = 4
 nothing."""
 _OFFER_TTL_S = float(GOSSIP_HEARTBEATS)
 """A peer that advertises a message caches it for at most this long: one second per heartbeat."""
+
+
+class MessageIndex(Protocol):
+    """The messages that a peer has: `shoal_p2p.gossip.mesh.Mesh`."""
+
+    def is_known(self, key: bytes, now: float) -> bool:
+        """Return whether a message is cached or was seen."""
+
+    def is_validating(self, key: bytes) -> bool:
+        """Return whether a message awaits its verdict."""
 
 
 class IHaveTracker:
@@ -97,7 +104,9 @@ class IWantTracker:
     def __len__(self) -> int:
         return len(self._requested_at) + len(self._alternatives) + len(self._promises)
 
-    def on_ihave(self, peer: PeerId, keys: Sequence[bytes], known: Mesh, now: float) -> list[bytes]:
+    def on_ihave(
+        self, peer: PeerId, keys: Sequence[bytes], known: MessageIndex, now: float
+    ) -> list[bytes]:
         """Return the advertised ids to request now, and remember the peer for the others."""
         wanted = []
         for key in keys:
@@ -149,7 +158,7 @@ class IWantTracker:
         if self._promises.get(peer, (b"", 0.0))[0] == key:
             del self._promises[peer]
 
-    def pending_iwant(self, known: Mesh, now: float) -> dict[PeerId, list[bytes]]:
+    def pending_iwant(self, known: MessageIndex, now: float) -> dict[PeerId, list[bytes]]:
         """Return, by peer, the ids to request again: dropped during validation, or requested
         without an answer. Each entry uses up that peer's advertisement."""
         found: dict[PeerId, list[bytes]] = {}
@@ -166,7 +175,7 @@ class IWantTracker:
         return found
 
     def broken_promises(
-        self, connected: Container[PeerId], known: Mesh, now: float
+        self, connected: Container[PeerId], known: MessageIndex, now: float
     ) -> list[PeerId]:
         """Return the peers whose promise expired unfulfilled. Promises of peers that are
         disconnected or not being read are void."""

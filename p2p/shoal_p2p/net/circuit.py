@@ -8,9 +8,9 @@ messages are used here.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import trio
 from libp2p.abc import IListener, INetStream, IRawConnection, ITransport
@@ -29,9 +29,6 @@ from shoal_p2p.net.address import decode_addresses, is_circuit, parse_peer_addre
 from shoal_p2p.net.streams import read_message, reset_stream, write_message
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.types import PeerId
-
-if TYPE_CHECKING:
-    from shoal_p2p.net.host import Libp2pHost
 
 HOP = TProtocol("/libp2p/circuit/relay/0.2.0/hop")
 STOP = TProtocol("/libp2p/circuit/relay/0.2.0/stop")
@@ -168,11 +165,21 @@ class CircuitStream(ReadWriteCloser):
         return None
 
 
+class RelayHost(Protocol):
+    """The host, as a transport uses it: streams to relays, and tasks that end with it."""
+
+    async def open_hop(self, relay: str) -> INetStream:
+        """Open a stream for requests to a relay. Raises IOException or ValueError."""
+
+    def start_soon(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Run `task` for as long as the host runs."""
+
+
 class CircuitTransport(ITransport):
     """Dials ``RELAY/p2p/ID/p2p-circuit/p2p/ID``."""
 
     def __init__(
-        self, relays: Libp2pHost, wrap: Callable[[ReadWriteCloser], ReadWriteCloser]
+        self, relays: RelayHost, wrap: Callable[[ReadWriteCloser], ReadWriteCloser]
     ) -> None:
         """`wrap` adds the encryption of a private swarm, if there is one."""
         self._relays = relays

@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import trio
 from libp2p.abc import IMuxedConn, INetConn, INetStream
@@ -53,7 +53,7 @@ from shoal_p2p.net.address import from_libp2p_id, host_and_port
 from shoal_p2p.net.admission import Admission
 from shoal_p2p.net.announced import AnnouncedAddresses
 from shoal_p2p.net.channel import ChannelNoise
-from shoal_p2p.net.circuit import CircuitStream, CircuitTransport
+from shoal_p2p.net.circuit import CircuitStream, CircuitTransport, RelayHost
 from shoal_p2p.net.identify import identify_handler
 from shoal_p2p.net.identity import Identity
 from shoal_p2p.net.inbound_gate import GateLimits, GateRefusal, GateTicket, InboundGate
@@ -64,9 +64,6 @@ from shoal_p2p.net.private import ClearStream, KeyedTCP, PrivateStream
 from shoal_p2p.net.refusals import NotListedError, RefusalCounts
 from shoal_p2p.net.streams import log_failure, reset_stream
 from shoal_p2p.net.yamux import KeepaliveSettings, KeepaliveUpgrader, KeepaliveYamux, abort
-
-if TYPE_CHECKING:
-    from shoal_p2p.net.host import Libp2pHost
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +104,7 @@ class GuardedSwarm(Swarm):
         settings: SwarmSettings,
         *,
         admission: Admission,
-        relays: Libp2pHost,
+        relays: RelayHost,
     ) -> None:
         key_pair = identity.key_pair
         security = ChannelNoise(key_pair, noise_privkey=create_x25519_key_pair().private_key)
@@ -341,7 +338,7 @@ def build_host(
     *,
     agent: str,
     admission: Admission,
-    relays: Libp2pHost,
+    relays: RelayHost,
     announced: AnnouncedAddresses,
 ) -> QuietHost:
     """Return a host that accepts only Noise over TCP with Yamux.
