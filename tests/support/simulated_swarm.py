@@ -14,7 +14,7 @@ import os
 import random
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -357,8 +357,13 @@ def _left(node: SimulatedNode, publication: Publication, grace_s: float) -> bool
 Script = Callable[[World], Awaitable[None]]
 
 
-def simulate(seed: int, plan: Plan, folder: Path, script: Script) -> World:
-    """Run `script` in a started swarm; return the world with its records."""
+def simulate(
+    seed: int, plan: Plan, folder: Path, script: Script, *, memoises: bool = True
+) -> World:
+    """Run `script` in a started swarm; return the world with its records.
+
+    A run that counts calls does not memoise: what is computed once for all nodes is not called.
+    """
     world: list[World] = []
 
     async def main() -> None:
@@ -374,7 +379,8 @@ def simulate(seed: int, plan: Plan, folder: Path, script: Script) -> World:
             assert not made.failures, made.failures
             made._nursery.cancel_scope.cancel()
 
-    with deterministic(seed), memoised(), _unflushed(), _spared_collector():
+    pure = memoised() if memoises else nullcontext()
+    with deterministic(seed), pure, _unflushed(), _spared_collector():
         trio.run(main, clock=jumping_clock())
     return world[0]
 
