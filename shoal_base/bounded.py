@@ -46,7 +46,10 @@ class BoundedDict(OrderedDict[K, V]):
         return f"{type(self).__name__}({self._limit}, {dict(self)!r})"
 
     def __setitem__(self, key: K, value: V) -> None:
-        self.put(key, value)
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        if len(self) > self._limit:
+            self.popitem(last=False)
 
     def put(self, key: K, value: V) -> tuple[K, V] | None:
         """Assign, and return the evicted entry, or None."""

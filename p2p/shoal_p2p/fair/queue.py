@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from shoal_base.bounded import REMEMBERED
@@ -71,8 +71,7 @@ class FairQueue(Generic[T]):
         """Add an item at the end of its key's line, with `first` at the front, to resume it."""
         node = self._root
         node.num_waiting += 1
-        for key in share_key:
-            child = self._child(node, key)
+        for key, child in zip(share_key, self._make_nodes(share_key), strict=True):
             if not child.num_waiting:
                 child.charged = max(child.charged, node.clock)
                 node.waiting[key] = None
@@ -107,10 +106,8 @@ class FairQueue(Generic[T]):
 
     def reserve(self, share_key: ShareKey, amount: float = 1.0, *, skip: int = 0) -> None:
         """Count `amount` for a key until it is released, except on its first `skip` levels."""
-        node = self._root
-        for depth, key in enumerate(share_key):
-            node = self._child(node, key)
-            node.reserved += amount if depth >= skip else 0.0
+        for node in self._make_nodes(share_key)[skip:]:
+            node.reserved += amount
 
     def release(self, share_key: ShareKey, amount: float = 1.0, *, skip: int = 0) -> None:
         """Release an amount that was reserved with the same arguments."""
@@ -121,19 +118,21 @@ class FairQueue(Generic[T]):
 
     def charge(self, share_key: ShareKey, amount: float) -> None:
         """Count consumption: other keys are served until they have consumed as much."""
-        node = self._root
-        for key in share_key:
-            node = self._child(node, key)
+        for node in self._make_nodes(share_key):
             node.charged += amount
 
     # Inside
 
-    @staticmethod
-    def _child(node: _QueueNode[T], key: str) -> _QueueNode[T]:
-        child = node.children.get(key)
-        if child is None:
-            child = node.children[key] = _QueueNode(node.clock)
-        return child
+    def _make_nodes(self, share_key: ShareKey) -> list[_QueueNode[T]]:
+        """Return the nodes below the root, one for each level; missing ones are created."""
+        node, nodes = self._root, []
+        for key in share_key:
+            child = node.children.get(key)
+            if child is None:
+                child = node.children[key] = _QueueNode(node.clock)
+            nodes.append(child)
+            node = child
+        return nodes
 
     def _nodes(self, share_key: ShareKey) -> list[_QueueNode[T]] | None:
         nodes = [self._root]
@@ -150,7 +149,10 @@ class FairQueue(Generic[T]):
         for item in node.items:
             if fits(item):
                 return share_key, item
-        for key in sorted(node.waiting, key=lambda key: node.children[key].usage):
+        waiting: Iterable[str] = node.waiting
+        if len(node.waiting) > 1:
+            waiting = sorted(waiting, key=lambda key: node.children[key].usage)
+        for key in waiting:
             found = self._next(node.children[key], (*share_key, key), fits)
             if found is not None:
                 return found

@@ -56,9 +56,8 @@ class Branch(Generic[T]):
     """A common prefix of share keys."""
 
     __slots__ = (
-        "_by_count",
-        "_by_size",
         "_changed",
+        "_heaps",
         "children",
         "count",
         "free_children",
@@ -72,10 +71,9 @@ class Branch(Generic[T]):
         self.count = self.size = self.num_free = 0
         self.children: dict[str, Branch[T] | Leaf[T]] = {}
         self.free_children: RandomSet[Branch[T] | Leaf[T]] = RandomSet()
-        # Finds the largest child. Changes are only recorded until the first query, which a quota
-        # that is not full never makes.
-        self._by_count: LazyHeap[Branch[T] | Leaf[T]] = LazyHeap()
-        self._by_size: LazyHeap[Branch[T] | Leaf[T]] = LazyHeap()
+        # They find the largest child by count and by size. Changes are only recorded until the
+        # first query, which a quota that is not full never makes.
+        self._heaps: tuple[LazyHeap[Branch[T] | Leaf[T]], ...] = ()
         self._changed: dict[Branch[T] | Leaf[T], None] = {}
 
     def changed(self, child: Branch[T] | Leaf[T]) -> None:
@@ -86,29 +84,29 @@ class Branch(Generic[T]):
             self.free_children.discard(child)
         self._changed[child] = None
         if len(self._changed) > 2 * len(self.children) + _NOTED_CHANGES:
-            self._update_heaps()
+            self._updated_heaps()
 
     def forget(self, child: Branch[T] | Leaf[T]) -> None:
         """Remove an empty child."""
         del self.children[child.key]
         self._changed.pop(child, None)
-        self._by_count.discard(child)
-        self._by_size.discard(child)
+        for heap in self._heaps:
+            heap.discard(child)
 
     def largest(self, *, by_size: bool) -> Branch[T] | Leaf[T] | None:
         """Return the largest child that has free entries."""
-        self._update_heaps()
-        return (self._by_size if by_size else self._by_count).peek()
+        return self._updated_heaps()[by_size].peek()
 
-    def _update_heaps(self) -> None:
+    def _updated_heaps(self) -> tuple[LazyHeap[Branch[T] | Leaf[T]], ...]:
+        heaps = self._heaps = self._heaps or (LazyHeap(), LazyHeap())
         for child in self._changed:
-            if child.num_free:
-                self._by_count.put(child, -child.count)
-                self._by_size.put(child, -child.size)
-            else:
-                self._by_count.discard(child)
-                self._by_size.discard(child)
+            for heap, amount in zip(heaps, (child.count, child.size), strict=True):
+                if child.num_free:
+                    heap.put(child, -amount)
+                else:
+                    heap.discard(child)
         self._changed.clear()
+        return heaps
 
 
 class HierarchicalQuota(Generic[T]):
