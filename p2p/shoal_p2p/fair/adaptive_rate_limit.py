@@ -15,6 +15,7 @@ import math
 
 from shoal_base.bounded import BoundedDict
 from shoal_p2p.fair.buckets import Rate
+from shoal_p2p.fair.decay import HALF_LIFE_OF_TIME_CONSTANT, DecayingSum
 
 
 class AdaptiveRateLimit:
@@ -23,24 +24,22 @@ class AdaptiveRateLimit:
     def __init__(self, rate: Rate, now: float) -> None:
         self._burst = rate.burst
         self._memory_s = rate.burst / rate.per_second
-        self._total, self._at = 0.0, now
-        self._used: BoundedDict[str, tuple[float, float]] = BoundedDict()
-        """Bytes used by each network, and the time of that value."""
+        self._total = self._made(now)
+        self._used: BoundedDict[str, DecayingSum] = BoundedDict()
+        """Bytes used by each network."""
 
     def wait_s(self, network: str, now: float) -> float:
         """Return the seconds until a network may take something, if no other network does first."""
-        used, at = self._used.get(network, (0.0, now))
-        counted = self._decayed(used, at, now) + self._decayed(self._total, self._at, now)
+        used = self._used.get(network)
+        counted = self._total.now(now) + (used.now(now) if used is not None else 0.0)
         if counted <= self._burst:
             return 0.0
         return self._memory_s * math.log(counted / self._burst)
 
     def take(self, network: str, amount: float, now: float) -> None:
         """Record usage after the fact: a response's size is not known before."""
-        used, at = self._used.get(network, (0.0, now))
-        self._used.put(network, (self._decayed(used, at, now) + amount, now))
-        self._total = self._decayed(self._total, self._at, now) + amount
-        self._at = now
+        self._used.use(network, lambda: self._made(now)).add(amount, now)
+        self._total.add(amount, now)
 
-    def _decayed(self, used: float, at: float, now: float) -> float:
-        return used * math.exp(-max(0.0, now - at) / self._memory_s)
+    def _made(self, now: float) -> DecayingSum:
+        return DecayingSum(half_life_s=HALF_LIFE_OF_TIME_CONSTANT * self._memory_s, at=now)

@@ -31,6 +31,7 @@ import trio
 from shoal_base.bounded import FEW, BoundedDict
 from shoal_base.waits import MINUTE_S
 from shoal_p2p.fair import ShareKey
+from shoal_p2p.fair.decay import DecayingSum
 from shoal_p2p.fair.queue import FairQueue
 from shoal_tasks.errors import WorkerUnavailable
 from shoal_tasks.types import TaskCoordinates
@@ -195,8 +196,8 @@ class WorkerQueue:
         self._queue: FairQueue[_WaitingBatch] = FairQueue()
         self._jobs: dict[ShareKey, list[_WaitingBatch]] = {}
         """All waiting and running batches, by network and origin."""
-        self._wasted: BoundedDict[ShareKey, tuple[float, float]] = BoundedDict()
-        """Worker seconds wasted by a network's own batches, and the time of that value."""
+        self._wasted: BoundedDict[ShareKey, DecayingSum] = BoundedDict()
+        """Worker seconds wasted by a network's own batches, by network and origin."""
         self._num_running = 0
         self._running: list[_WaitingBatch] = []
         """The jobs whose slices are at the worker, in order of execution."""
@@ -232,14 +233,15 @@ class WorkerQueue:
             own_cost_s = wasted_s = OWN_TASK_S * len(tasks)
         if is_own and 2 * own_cost_s >= MAX_COST_S:
             origin, now = share_key[:_ORIGIN_LEVELS], trio.current_time()
-            self._wasted.put(origin, (self._wasted_s(origin, now) + wasted_s, now))
+            wasted = self._wasted.use(origin, lambda: DecayingSum(half_life_s=MINUTE_S, at=now))
+            wasted.add(wasted_s, now)
             raise CostLimitExceeded("the tasks exceeded the task worker's time limit")
         raise WorkerUnavailable("the task worker did not answer in time")
 
     def _wasted_s(self, origin: ShareKey, now: float) -> float:
         """Return the decayed worker seconds wasted by a network and origin."""
-        seconds, at = self._wasted.get(origin, (0.0, now))
-        return seconds * 0.5 ** ((now - at) / MINUTE_S)
+        wasted = self._wasted.get(origin)
+        return 0.0 if wasted is None else wasted.now(now)
 
     def _enqueue(self, share_key: ShareKey, tasks: Sequence[TaskCoordinates]) -> _WaitingBatch:
         origin, cost_s = share_key[:_ORIGIN_LEVELS], self._costs.estimate(tasks)

@@ -27,6 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shoal_base.bounded import MANY, BoundedDict
+from shoal_p2p.fair.decay import remaining
 from shoal_wire.types import GroupId, PeerId
 
 HALF_LIFE_SECONDS = 900.0
@@ -79,7 +80,7 @@ class Record:
 
     def now(self, now: float) -> Record:
         """Return the record decayed to `now`."""
-        left = 0.5 ** (max(0.0, now - self.at) / HALF_LIFE_SECONDS)
+        left = remaining(now - self.at, HALF_LIFE_SECONDS)
         return Record(
             useful=self.useful * left,
             expected=self.expected * left,

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from shoal_base.bounded import MANY
+from shoal_p2p.fair.decay import remaining
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, Verdict
 
@@ -130,8 +131,11 @@ class _Entry:
 
     def decayed(self, now: float) -> dict[Cause, float]:
         """Return the points decayed to `now`."""
-        elapsed_s = max(0.0, now - self.at)
-        return {c: p * 0.5 ** (elapsed_s / WEIGHTS[c].half_life_s) for c, p in self.points.items()}
+        elapsed_s = now - self.at
+        return {
+            cause: points * remaining(elapsed_s, WEIGHTS[cause].half_life_s)
+            for cause, points in self.points.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)

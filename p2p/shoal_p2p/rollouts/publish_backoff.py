@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 import random
 
+from shoal_p2p.fair.decay import HALF_LIFE_OF_TIME_CONSTANT, remaining
+
 LATE_S = 1.0
 """Messages this late in the median slow a publisher down. A few lost ones, which are late by a
 heartbeat and a second, move no median. With 2 s, 32 nodes at twice what their cores carry had a
@@ -73,7 +75,7 @@ class PublishBackoff:
             # Messages sent until the current backlog is gone do not reflect the new gap.
             self.judged_since = now + min(late_s, _MOST_BACKLOG_S)
         elif late_s <= EASED_S and self._gap_s:
-            self._gap_s *= math.exp(-elapsed / _EASE_S)
+            self._gap_s *= remaining(elapsed, HALF_LIFE_OF_TIME_CONSTANT * _EASE_S)
             if self._gap_s < _NO_GAP_S:
                 self._gap_s = 0.0
 

@@ -17,6 +17,8 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from shoal_p2p.fair.decay import HALF_LIFE_OF_TIME_CONSTANT, remaining
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardLimits:
@@ -50,7 +52,7 @@ class _Rate:
 
     def add(self, count: float, elapsed: float, memory_s: float) -> None:
         if self.last_count is not None and count >= self.last_count:
-            fade = math.exp(-elapsed / memory_s)
+            fade = remaining(elapsed, HALF_LIFE_OF_TIME_CONSTANT * memory_s)
             self.events = self.events * fade + (count - self.last_count)
             self.seconds = self.seconds * fade + elapsed
         self.last_count = count
