@@ -47,7 +47,7 @@ group, with question, completions, rewards by this installation's verifier, and 
 may be running. `datasets.load_dataset("DIR")` reads the result.
 
   shoal export data --out rollouts   both formats, into a new folder
-  shoal export data --for sft        right completions, as TRL's SFTTrainer reads them
+  shoal export data --for sft        right completions, for TRL's SFTTrainer
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 no node was there."""
 

@@ -57,7 +57,7 @@ from shoal_wire.judge_messages import (
 from shoal_wire.limits import (
     ANNOUNCEMENT_PAYLOAD_TYPE,
     BATCH_PAYLOAD_TYPE,
-    MAX_SHARDS,
+    MAX_SHARD_NUMBER,
     MAX_SHARDS_PER_PEER,
 )
 from shoal_wire.manifest import decode_manifest
@@ -162,7 +162,7 @@ def _peer_list(raw: bytes) -> None:
 def _peer_query(raw: bytes) -> None:
     shards = decode_peer_query(raw)
     assert len(set(shards)) == len(shards) <= MAX_SHARDS_PER_PEER
-    assert all(0 <= shard < MAX_SHARDS for shard in shards)
+    assert all(0 <= shard < MAX_SHARD_NUMBER for shard in shards)
 
 
 def _content_of(raw: bytes) -> None:
