@@ -11,6 +11,7 @@ import pytest
 from benchmarks import gpu_check
 
 
+@pytest.mark.slow
 def test_its_comparisons_hold_on_a_cpu(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

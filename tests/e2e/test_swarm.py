@@ -21,6 +21,7 @@ def _trained_on_others(node: ShoalProcess, groups: int = 1) -> dict[str, object]
     )
 
 
+@pytest.mark.slow
 def test_a_node_that_is_killed_with_its_trainer_goes_on_where_it_was(stage: ProcessManager) -> None:
     """As in a power failure; other kills, and what peers see of them, are in the slow test."""
     short = ("--model", "tiny", "--local", "1", "--completions", "2", "--eval-every", "0")

@@ -51,6 +51,7 @@ def played(
     return crowd[0]
 
 
+@pytest.mark.slow
 def test_all_hear_everything_and_the_same_seed_is_the_same_run() -> None:
     found: list[dict[str, Any]] = []
     for _ in range(2):
@@ -61,6 +62,7 @@ def test_all_hear_everything_and_the_same_seed_is_the_same_run() -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_it_divides_itself_and_all_who_listen_hear(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(depth, "SPLIT_PER_S", 0.4)
     monkeypatch.setattr(depth, "MERGE_PER_S", 0.05)

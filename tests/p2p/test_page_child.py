@@ -81,6 +81,7 @@ def test_a_page_outlives_a_kill_and_ends_with_the_node_in_order(tmp_path: Path) 
             os.kill(left.pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_page_that_is_stopped_holds_no_node_up_and_ends_with_it(tmp_path: Path) -> None:
     """The page stands still with its socket open; the node answers all the same."""

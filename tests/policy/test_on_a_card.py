@@ -37,6 +37,7 @@ def counted(kind: str, *sizes: int) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_an_update_waits_as_often_whatever_the_number_of_rows() -> None:
     few, many = counted("update", 4, 16)
     # One of the nine asks whether the gradient that was computed ahead is the loss's own: what has

@@ -60,7 +60,9 @@ def test_killed_at_ten_random_moments_it_ends_with_the_same_weights(
     assert_as_unbroken(broken, tmp_path / "whole", model, case.rounds_saved(broken) + 5)
 
 
-@pytest.mark.parametrize("flush", [1, 12, 16])
+@pytest.mark.parametrize(
+    "flush", [1, *(pytest.param(number, marks=pytest.mark.slow) for number in (12, 16))]
+)
 def test_killed_in_the_middle_of_a_checkpoint(
     tmp_path: Path, model: str, five_rounds: Path, flush: int
 ) -> None:
@@ -72,6 +74,7 @@ def test_killed_in_the_middle_of_a_checkpoint(
     assert_as_unbroken(broken, five_rounds, model, rounds=5)
 
 
+@pytest.mark.slow
 def test_evaluating_changes_nothing(tmp_path: Path, model: str) -> None:
     ends = []
     for every in (0, 1):

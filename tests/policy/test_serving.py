@@ -143,7 +143,7 @@ def test_a_request_that_would_be_answered_otherwise_is_refused(
         chat_reply(tiny, {**ASKED, **more})
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(body=BODIES)
 def test_any_body_is_answered_or_refused_in_one_line(tiny: Policy, body: dict[str, Any]) -> None:
     for reply in (chat_reply, text_reply):

@@ -51,7 +51,7 @@ OPTIONS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(options=OPTIONS, echo=st.booleans())
 def test_a_stream_is_the_whole_reply_in_pieces(
     tiny: Policy, options: dict[str, Any], echo: bool

@@ -149,6 +149,7 @@ def assert_alike(one: Path, other: Path) -> None:
         assert all(torch.allclose(v, ended[index][n], atol=1e-4) for n, v in state.items()), index
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("start_two", "more"),

@@ -69,6 +69,7 @@ def has_nothing_of(line: str) -> Callable[[bytes], bool]:
     return lambda text: not any(part in text for part in (KEY, KEY.hex().encode(), *parts))
 
 
+@pytest.mark.slow
 def test_no_process_of_a_joined_node_has_the_key_in_its_arguments_or_environment(
     stage: ProcessManager, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

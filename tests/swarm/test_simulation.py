@@ -91,6 +91,7 @@ ATTACKED = Plan(
 )
 
 
+@pytest.mark.slow
 @seeds(1)
 def test_attackers_are_cut_off_liars_fade_and_honest_batches_arrive(
     seed: int, tmp_path: Path
@@ -136,6 +137,7 @@ SLANDERED = Plan(
 )
 
 
+@pytest.mark.slow
 @seeds(3)
 def test_changed_copies_and_false_listings_cost_no_honest_node_a_point(
     seed: int, tmp_path: Path
@@ -173,6 +175,7 @@ PARTED = Plan(
 )
 
 
+@pytest.mark.slow
 @seeds(4)
 def test_parted_halves_meet_again(seed: int, tmp_path: Path) -> None:
     simulate(seed, PARTED, tmp_path, parted)
@@ -211,6 +214,7 @@ def sharded(honest: int, shards: int) -> Plan:
     return Plan(honest=honest, shards=shards, node=CALM, links=LOSSY, skew_s=20.0)
 
 
+@pytest.mark.slow
 @seeds(2)
 def test_a_swarm_of_shards_heals(seed: int, tmp_path: Path) -> None:
     simulate(seed, sharded(10, 2), tmp_path, troubled)
@@ -250,6 +254,7 @@ def replayed(seed: int, folder: Path) -> str:
     return simulate(seed, plan, folder, short).trace
 
 
+@pytest.mark.slow
 def test_a_seed_is_one_run_and_another_seed_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,7 @@ class Large:
 SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 21))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_tenth_of_1250_publishers_lie_and_get_no_fiftieth_of_the_draws(seed: int) -> None:
     scenario = Large(1250, 0.1, seed)

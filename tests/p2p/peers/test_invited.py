@@ -67,6 +67,7 @@ def assert_within_budget(times: list[float]) -> None:
             assert count <= 4 + (at - start) * 4 / 60 + 1e-6, f"{count} in {at - start:.1f} s"
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     typed_peers=st.lists(

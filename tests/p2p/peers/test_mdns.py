@@ -81,6 +81,7 @@ def names_alone(count: int) -> Iterator[bytes]:
         yield struct.pack("!6H", 0, 0x8400, 0, 20, 0, 0) + records
 
 
+@pytest.mark.slow
 @needs_multicast
 async def test_names_without_an_answer_delay_no_honest_one() -> None:
     """Nor is a peer of another swarm found, though it was there first."""

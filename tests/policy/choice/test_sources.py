@@ -115,6 +115,7 @@ def test_one_network_gives_no_more_than_its_ceiling(useful: float, places: int) 
     assert sum(shares) / len(shares) <= 0.15, shares
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("useful", [0.1, *OFTEN_USEFUL])
 def test_twenty_networks_give_little_more_than_their_share_of_networks(useful: float) -> None:
     shares = []

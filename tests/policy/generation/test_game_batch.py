@@ -129,6 +129,7 @@ def test_the_same_games_as_from_the_beginning_of_each_turn(
         assert len(several) > 5
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     games=st.integers(1, 6),

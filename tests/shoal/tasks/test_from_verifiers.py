@@ -107,6 +107,7 @@ def own_score(task: Any, completion: str) -> float:
     return float(trace.reward)
 
 
+@pytest.mark.slow
 @needs_verifiers
 def test_a_scaffold_earns_what_verifiers_gives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

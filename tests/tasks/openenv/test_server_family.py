@@ -304,6 +304,7 @@ def test_a_server_that_hangs_is_given_up_in_time(tmp_path: Path) -> None:
             assert worker.questions([coordinates(GAMES_1[0], SEED)])
 
 
+@pytest.mark.slow
 def test_a_server_with_one_place_serves_several_in_turn(tmp_path: Path) -> None:
     wire = Wire(max_sessions=1)
     with served(wire) as address:

@@ -146,7 +146,7 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=1000)
+@settings(max_examples=300)
 @given(
     st.fixed_dictionaries({"n": st.lists(JSON, max_size=6), "r": st.lists(JSON, max_size=3)}) | JSON
 )

@@ -29,6 +29,7 @@ NUM_GAMES = 8
 WORDS = ("up", "down", "left", "right", "hit", "stand", "continue", "accept", "red")
 
 
+@pytest.mark.slow
 @needs_games
 def test_every_listed_game_replays_equal_in_another_process_and_order() -> None:
     specs = [text_game(game, game) for game in TEXT_GAMES]

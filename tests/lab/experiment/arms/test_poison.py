@@ -35,6 +35,7 @@ def test_every_attack_is_of_plain_or_tagged_answers_or_games() -> None:
     assert set(poison.TAGGED_KINDS) < set(PLANTED)
 
 
+@pytest.mark.slow
 def test_the_command_gives_table_and_numbers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

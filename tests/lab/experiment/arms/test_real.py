@@ -28,6 +28,7 @@ def test_sharing_is_compared_with_the_silo_and_its_fair_rivals() -> None:
 SMALL = ("--model", "tiny", "--tasks", "easy", "--set", "shots=auto", "--set", "lora_rank=2")
 
 
+@pytest.mark.slow
 def test_a_whole_run_leaves_table_and_answers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

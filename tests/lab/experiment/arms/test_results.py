@@ -35,6 +35,7 @@ def test_the_quick_figure_has_the_five_arms() -> None:
     assert full == [*names, "4/8 HACPO", results.ANSWERS]
 
 
+@pytest.mark.slow
 def test_it_plays_and_draws_held_out_by_cpu_second(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

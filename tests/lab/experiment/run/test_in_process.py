@@ -180,6 +180,7 @@ def trained_on(monkeypatch: pytest.MonkeyPatch) -> list[Question]:
     return found
 
 
+@pytest.mark.slow
 def test_games_are_played_alone_and_together_and_none_that_is_held_out_is_trained_on(
     shared: Workers, trained_on: list[Question]
 ) -> None:
