@@ -20,6 +20,8 @@ ASKED: Mapping[str, Any] = {"messages": [{"role": "user", "content": "2 + 3"}], 
 
 TOOL: Mapping[str, Any] = {"type": "function", "function": {"name": "add", "parameters": {}}}
 
+STRICT = {"type": "function", "function": {"name": "add", "strict": True}}
+
 TEXTS = st.text(max_size=12)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | TEXTS
 VALUES = st.recursive(
@@ -125,6 +127,8 @@ def test_a_stop_text_ends_an_answer_before_it(tiny: Policy) -> None:
         ({"stop": [""]}, "stop must be"),
         ({"tools": [{}]}, "tools must be a list"),
         ({"tools": [TOOL]}, "the chat template of 'tiny' has no <tool_call> tools"),
+        ({"tools": [STRICT]}, "strict is not supported"),
+        ({"parallel_tool_calls": False}, "parallel_tool_calls is not supported"),
         ({"tool_choice": "required"}, "tool_choice may be"),
         ({"model": "gpt-4"}, "there is no model 'gpt-4': this server has 'tiny'"),
         ({"response_format": {"type": "json_object"}}, "response_format is not supported"),
@@ -141,6 +145,20 @@ def test_a_request_that_would_be_answered_otherwise_is_refused(
 ) -> None:
     with pytest.raises(BadRequestError, match=message):
         chat_reply(tiny, {**ASKED, **more})
+
+
+def test_more_tokens_than_the_model_has_positions_need_no_memory(
+    tiny: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def sampled(_policy: Policy, prompts: Any, *, params: Any, **_given: Any) -> Any:
+        asked.append(params.max_new_tokens)
+        return [[] for _ in prompts]
+
+    monkeypatch.setattr("shoal_policy.serving.batcher.generate", sampled)
+    text_reply(tiny, {"prompt": "1", "max_tokens": 1 << 20})
+    assert asked == [tiny.max_positions - len(encode_text(tiny, "1"))]
 
 
 @settings(max_examples=100)

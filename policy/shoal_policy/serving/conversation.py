@@ -39,6 +39,8 @@ def offered_tools(policy: Policy, body: Mapping[str, Any]) -> list[dict[str, Any
         raise BadRequestError(
             f"tools must be a list of at most {MAX_ITEMS} functions with names", param="tools"
         )
+    if any(one["function"].get("strict") for one in tools):
+        raise BadRequestError("strict is not supported: omit it from tools", param="tools")
     if not tools or choice == "none":
         return []
     template = policy.tokenizer.chat_template

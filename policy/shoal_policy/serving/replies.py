@@ -12,6 +12,7 @@ import itertools
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -65,6 +66,9 @@ class ServedRequest:
         else:
             self._prompts = [_text_ids(policy, one) for one in parse_prompts(body.get("prompt"))]
         _check_room(policy, self._prompts, self.options.max_tokens)
+        # Memory is reserved for every token that may come.
+        room = policy.max_positions - min(map(len, self._prompts))
+        self.options = replace(self.options, max_tokens=min(self.options.max_tokens, room))
         prefix = "chatcmpl" if kind == "chat" else "cmpl"
         self._head: dict[str, Any] = {
             "id": f"{prefix}-{secrets.token_hex(12)}",

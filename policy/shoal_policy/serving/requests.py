@@ -42,6 +42,7 @@ _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "skip_special_tokens": (True,),
     "add_generation_prompt": (True,),
     "modalities": (["text"],),
+    "parallel_tool_calls": (True,),
     "response_format": ({"type": "text"},),
     "reasoning_effort": ("none", "minimal"),
 }
@@ -53,9 +54,7 @@ _COMMON: Final = frozenset(
     }
 )
 _KEYS: Final[Mapping[Kind, frozenset[str]]] = {
-    "chat": _COMMON
-    | {"messages", "max_completion_tokens", "top_logprobs", "tools", "tool_choice"}
-    | {"parallel_tool_calls"},
+    "chat": _COMMON | {"messages", "max_completion_tokens", "top_logprobs", "tools", "tool_choice"},
     "text": _COMMON | {"prompt", "echo", "return_token_ids"},
 }
 """Keys that are honoured."""
