@@ -163,8 +163,15 @@ class Run:
 
     def _wait_until_loaded(self) -> None:
         """Wait until the trainer has loaded the model. Raises SwarmError if it fails."""
-        while (trainer := self._trainer_of(self._inspect("status"))).get("state") in _LOADING:
+        trainer: Mapping[str, Any] = {}
+        while trainer.get("state", "") in _LOADING:
             time.sleep(POLL_S)
+            try:
+                trainer = self._trainer_of(self._inspect("status"))
+            except SwarmError:
+                if not self.running:
+                    raise
+                # A node on a busy machine answers later.
         if trainer.get("state") in _FAILED:
             raise SwarmError(str(trainer.get("last_error") or "the trainer does not start"))
 
