@@ -280,7 +280,7 @@ async def test_a_data_set_of_a_hub_is_downloaded_once_accepted(
     assert not any(isinstance(one, PieceQuery) for one in queries)
     for file in range(2):
         query = PieceQuery(family=spec.digest, file=file, piece=0)
-        assert fixture.shared.piece(query) is None, "nobody gets the rows themselves"
+        assert fixture.shared.piece(query) is None, "the rows themselves are not served"
     (accepted,) = accepted_task_files(tmp_path / "j")
     assert load_task_file(Path(accepted)).hub_rows == spec.hub_rows, "it travels on"
 
