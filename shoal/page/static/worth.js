@@ -6,5 +6,6 @@ export function worth(peer) {
   say(at("worth-says"), message ? `${message}.` : "");
   show(at("worth-gain"), gains.length > 0);
   facts(at("worth-gains"), gains.map((one) => [one.name, one.value, null]));
+  say(at("worth-cost-head"), peer.health.state === "down" ? "Cost, before it stopped" : "Cost");
   facts(at("worth-costs"), costs.map((one) => [one.name, one.value, null]));
 }

@@ -38,7 +38,7 @@ def test_what_was_so_when_it_stopped(tmp_path: Path) -> None:
         f"until {local_time(at_ms)}, 50% of the training signal came from other nodes",
         "groups with signal 833",
         FRIEND[-10:],
-        "Cost in 8.0 KB/s out 2.0 KB/s measured over 1 min 0 s",
+        "Cost, before it stopped in 8.0 KB/s out 2.0 KB/s measured over 1 min 0 s",
         "Rollouts are shown while the node runs",
     ):
         assert words in text, (words, text)
