@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from shoal.nearby import folder_with
 from shoal_base.extras import missing_for_policy
@@ -14,6 +14,9 @@ from shoal_settings.parser import path
 
 if TYPE_CHECKING:
     from shoal_policy.model.loading import Policy
+
+_ATTEMPTS: Final = 3
+"""Attempts to load the newest checkpoint of a node that trains and replaces its checkpoints."""
 
 
 def policy_flags(parser: argparse.ArgumentParser) -> None:
@@ -42,14 +45,30 @@ def chosen_policy(command: str, arguments: argparse.Namespace) -> Policy:
     _refuse(command, arguments.device)
     if arguments.model:
         return policy_of_model(command, arguments.model, device=arguments.device)
-    found = arguments.checkpoint
-    if found is None:
-        folder = folder_with("checkpoints", arguments.data_dir or NODE_FOLDER)
+    if arguments.checkpoint is not None:
+        return policy_of_checkpoint(command, arguments.checkpoint, device=arguments.device)
+    folder = folder_with("checkpoints", arguments.data_dir or NODE_FOLDER)
+    return _newest_policy(command, folder, arguments.device)
+
+
+def _newest_policy(command: str, folder: Path, device: str) -> Policy:
+    """Load a node's newest checkpoint. Raises UsageExit after printing one line."""
+    from shoal_policy.checkpoint.saved import CheckpointError
+    from shoal_policy.model.loading import ModelError
+
+    for _ in range(_ATTEMPTS):
         found = newest_checkpoint_in(command, folder)
         if found is None:
             why = f"no checkpoint in {folder}; name a node's --data-dir, or a --model"
             raise fail(command, why, EXIT_NO_NODE)
-    return policy_of_checkpoint(command, found, device=arguments.device)
+        try:
+            return _load(found, device)
+        except (ModelError, CheckpointError) as error:
+            why = str(error)
+            if found.exists():
+                break
+            # A node that trains has replaced it while torch was imported.
+    raise fail(command, why)
 
 
 def newest_checkpoint_in(command: str, folder: Path) -> Path | None:
@@ -88,21 +107,28 @@ def policy_of_model(
 def policy_of_checkpoint(command: str, path: Path, *, device: str = "auto") -> Policy:
     """Load a checkpoint. Raises UsageExit after printing one line."""
     from shoal_policy.checkpoint.saved import CheckpointError, read_state
-    from shoal_settings.schema import Settings
 
     _refuse(command, device)
     try:
         read_state(path)
     except CheckpointError as error:
         raise fail(command, str(error)) from None
-    from shoal_policy.checkpoint.saving import load_checkpoint
-    from shoal_policy.model.loading import ModelError, check_device
+    from shoal_policy.model.loading import ModelError
 
     try:
-        check_device(device)
-        return load_checkpoint(path, Settings(device=device)).policy
+        return _load(path, device)
     except (ModelError, CheckpointError) as error:
         raise fail(command, str(error)) from None
+
+
+def _load(path: Path, device: str) -> Policy:
+    """Load a checkpoint. Raises ModelError and CheckpointError."""
+    from shoal_policy.checkpoint.saving import load_checkpoint
+    from shoal_policy.model.loading import check_device
+    from shoal_settings.schema import Settings
+
+    check_device(device)
+    return load_checkpoint(path, Settings(device=device)).policy
 
 
 def _refuse(command: str, device: str) -> None:

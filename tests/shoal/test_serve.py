@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from shoal import policy_flags
 from shoal.__main__ import main
 from shoal.serve import MAX_BODY_BYTES
 from shoal_policy.tiny import embedded_folder
@@ -157,3 +159,23 @@ def test_lm_eval_evaluates_what_is_served(url: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     (found,) = tmp_path.rglob("results_*.json")
     assert json.loads(found.read_text())["results"]["sums"]["acc,none"] in (0.0, 0.5, 1.0)
+
+
+def test_a_checkpoint_that_a_node_replaces_meanwhile_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A node that trains keeps two checkpoints; loading one takes seconds."""
+    node, whole = tmp_path / "node", tmp_path / "whole"
+    command = ["trainer", "--alone", "--model", "tiny", "--rounds", "1", "--eval-every", "0"]
+    assert main([*command, "--data-dir", str(node)]) == EXIT_OK
+    (checkpoint,) = (node / "checkpoints").iterdir()
+    shutil.move(checkpoint, whole)
+    found = [checkpoint, whole]
+    monkeypatch.setattr(
+        policy_flags, "newest_checkpoint_in", lambda *_: found.pop(0) if found else None
+    )
+    monkeypatch.setattr(sys, "stdin", io.StringIO("2 + 3\n"))
+    capsys.readouterr()
+    assert main(["chat", "--data-dir", str(node), "--json"]) == EXIT_OK
+    assert json.loads(capsys.readouterr().out)["answer"]
+    assert found == []
