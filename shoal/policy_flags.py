@@ -54,7 +54,6 @@ def chosen_policy(command: str, arguments: argparse.Namespace) -> Policy:
 def _newest_policy(command: str, folder: Path, device: str) -> Policy:
     """Load a node's newest checkpoint. Raises UsageExit after printing one line."""
     from shoal_policy.checkpoint.saved import CheckpointError
-    from shoal_policy.model.loading import ModelError
 
     for _ in range(_ATTEMPTS):
         found = newest_checkpoint_in(command, folder)
@@ -63,7 +62,7 @@ def _newest_policy(command: str, folder: Path, device: str) -> Policy:
             raise fail(command, why, EXIT_NO_NODE)
         try:
             return _load(found, device)
-        except (ModelError, CheckpointError) as error:
+        except CheckpointError as error:
             why = str(error)
             if found.exists():
                 break
@@ -106,29 +105,33 @@ def policy_of_model(
 
 def policy_of_checkpoint(command: str, path: Path, *, device: str = "auto") -> Policy:
     """Load a checkpoint. Raises UsageExit after printing one line."""
-    from shoal_policy.checkpoint.saved import CheckpointError, read_state
+    from shoal_policy.checkpoint.saved import CheckpointError
 
     _refuse(command, device)
     try:
-        read_state(path)
-    except CheckpointError as error:
-        raise fail(command, str(error)) from None
-    from shoal_policy.model.loading import ModelError
-
-    try:
         return _load(path, device)
-    except (ModelError, CheckpointError) as error:
+    except CheckpointError as error:
         raise fail(command, str(error)) from None
 
 
 def _load(path: Path, device: str) -> Policy:
-    """Load a checkpoint. Raises ModelError and CheckpointError."""
-    from shoal_policy.checkpoint.saving import load_checkpoint
-    from shoal_policy.model.loading import check_device
+    """Load a checkpoint; a damaged one is refused before torch is imported.
+
+    Raises:
+        CheckpointError: it is damaged, or its model cannot be loaded on this device.
+    """
+    from shoal_policy.checkpoint.saved import CheckpointError, read_state
     from shoal_settings.schema import Settings
 
-    check_device(device)
-    return load_checkpoint(path, Settings(device=device)).policy
+    read_state(path)
+    from shoal_policy.checkpoint.saving import load_checkpoint
+    from shoal_policy.model.loading import ModelError, check_device
+
+    try:
+        check_device(device)
+        return load_checkpoint(path, Settings(device=device)).policy
+    except ModelError as error:
+        raise CheckpointError(str(error)) from None
 
 
 def _refuse(command: str, device: str) -> None:

@@ -37,7 +37,7 @@ def test_a_line_that_is_too_long_is_reported_and_the_next_is_answered() -> None:
     typed = f"{'9' * 5000}\n2 + 3\n"
     done = subprocess.run(command, input=typed, capture_output=True, text=True, check=False)
     assert done.returncode == EXIT_OK, done.stderr
-    assert "no room for an answer" in done.stdout
+    assert "leaves no positions for an answer" in done.stdout
     assert "Traceback" not in done.stderr
 
 
