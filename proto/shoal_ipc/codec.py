@@ -6,11 +6,10 @@ from typing import Any
 
 from shoal_ipc import messages as m
 from shoal_ipc.v1 import ipc_pb2 as pb
-from shoal_wire.bounds import OutOfBoundsError
 from shoal_wire.codec import ROLLOUT_WIRES
 from shoal_wire.digests import group_id as content_id
 from shoal_wire.errors import RemoteError
-from shoal_wire.fields import Wire, Wires, coded
+from shoal_wire.fields import OutOfBoundsError, Wire, Wires, coded
 from shoal_wire.framing import FrameError
 from shoal_wire.oneof import OneOf
 from shoal_wire.types import PublishedGroup

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Final
 
-from shoal_wire.bounds import holding
+from shoal_wire.fields import holding
 from shoal_wire.types import (
     BatchId,
     FinishReason,

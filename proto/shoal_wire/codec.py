@@ -1,15 +1,20 @@
 """Converts types to and from protobuf. Apart from this module, only `announcement`, `envelope`,
-`judge`, `manifest`, `peers`, `reach` and `rollout_codec` use `*_pb2`."""
+`judge`, `manifest`, `peers`, `reach` and `rollout_codec` use `*_pb2`.
+
+Payloads are one zstd frame, whose declared size is checked before any allocation.
+"""
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
+import zstandard
 from google.protobuf.message import DecodeError
 
-from shoal_wire import compression
 from shoal_wire.errors import RemoteError
 from shoal_wire.fields import Wire, Wires, coded
 from shoal_wire.halffloat import pack_halves, unpack_halves
@@ -23,6 +28,86 @@ from shoal_wire.limits import (
 from shoal_wire.types import Completion, FinishReason, RolloutBatch, RolloutGroup
 from shoal_wire.v1 import rollout_pb2 as pb
 from shoal_wire.verdict import Reason
+
+_MIN_WINDOW_CAP = 1 << 20
+"""Encoders choose windows by level, not by content: smaller caps would refuse honest frames."""
+
+_LEVEL = 12
+"""Batches are small: a high level costs well under a millisecond and makes every copy cheaper."""
+
+
+class _Kept(threading.local):
+    """Decompressors of one thread, by window limit: creating one takes four times as long as
+    decompressing a small frame."""
+
+    def __init__(self) -> None:
+        self.decompressor = lru_cache(maxsize=4)(
+            lambda window_cap: zstandard.ZstdDecompressor(max_window_size=window_cap)
+        )
+
+
+_KEPT = _Kept()
+
+
+class CorruptFrameError(ValueError):
+    """Not one whole zstd frame that declares its size."""
+
+
+class OversizeFrameError(ValueError):
+    """The frame declares more content, or a larger window, than the cap."""
+
+
+def compress(data: bytes) -> bytes:
+    """Return `data` as one zstd frame that declares its content size."""
+    return zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True).compress(data)
+
+
+def declared_size(frame: bytes) -> int:
+    """Return the content size that a frame declares; 0 if it declares none."""
+    try:
+        size = int(zstandard.get_frame_parameters(frame).content_size)
+    except zstandard.ZstdError:
+        return 0
+    return 0 if size in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR) else size
+
+
+def decompress(frame: bytes, *, max_bytes: int) -> bytes:
+    """Return the content of one zstd frame of 1 to `max_bytes` bytes.
+
+    A frame must declare its content size, so that a decompression bomb is refused before any
+    allocation; the decoder then fails on any frame with more or less content than declared.
+
+    Raises:
+        OversizeFrameError: the declared size or window is over the cap.
+        CorruptFrameError: anything else that is not exactly one frame.
+    """
+    try:
+        parameters = zstandard.get_frame_parameters(frame)
+    except zstandard.ZstdError as error:
+        raise CorruptFrameError(str(error)) from None
+    if parameters.content_size in (
+        zstandard.CONTENTSIZE_UNKNOWN,
+        zstandard.CONTENTSIZE_ERROR,
+    ):
+        raise CorruptFrameError("frame does not declare its content size")
+    if parameters.content_size == 0:
+        # The library returns at once on such a header, whatever follows it.
+        raise CorruptFrameError("frame is empty")
+    if parameters.content_size > max_bytes:
+        raise OversizeFrameError(f"{parameters.content_size} bytes declared")
+    window_cap = max(max_bytes, _MIN_WINDOW_CAP)
+    if parameters.window_size > window_cap:
+        raise OversizeFrameError(f"window of {parameters.window_size} bytes declared")
+    try:
+        content: bytes = _KEPT.decompressor(window_cap).decompress(
+            frame, max_output_size=max_bytes, allow_extra_data=False
+        )
+    except zstandard.ZstdError as error:
+        raise CorruptFrameError(str(error)) from None
+    if len(content) != parameters.content_size:
+        raise CorruptFrameError("content is not of the declared size")
+    return content
+
 
 _FINISH_CODES = {
     FinishReason.STOP: pb.FINISH_REASON_STOP,
@@ -76,7 +161,7 @@ class PayloadError(RemoteError):
 
 def encode_batch(batch: RolloutBatch) -> bytes:
     """Return the compressed payload of `batch`, ready to be sealed."""
-    return compression.compress(batch_to_bytes(batch))
+    return compress(batch_to_bytes(batch))
 
 
 def batch_to_bytes(batch: RolloutBatch) -> bytes:
@@ -113,10 +198,10 @@ def parse_batch(payload: bytes, *, max_bytes: int) -> ParsedBatch:
         PayloadError: with the reason.
     """
     try:
-        message = pb.RolloutBatch.FromString(compression.decompress(payload, max_bytes=max_bytes))
-    except compression.OversizeFrameError:
+        message = pb.RolloutBatch.FromString(decompress(payload, max_bytes=max_bytes))
+    except OversizeFrameError:
         raise PayloadError(Reason.OVERSIZE_PAYLOAD) from None
-    except compression.CorruptFrameError:
+    except CorruptFrameError:
         raise PayloadError(Reason.MALFORMED_PAYLOAD) from None
     except DecodeError:
         raise PayloadError(Reason.MALFORMED_PAYLOAD) from None

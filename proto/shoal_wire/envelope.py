@@ -16,9 +16,8 @@ from google.protobuf.message import DecodeError
 
 from shoal_wire.base58 import b58encode
 from shoal_wire.errors import RemoteError
-from shoal_wire.keys import KEY_BYTES, is_weak_key
 from shoal_wire.limits import BATCH_PAYLOAD_TYPE, ENVELOPE_DOMAIN, KEPT
-from shoal_wire.signatures import signature_holds
+from shoal_wire.signatures import KEY_BYTES, is_weak_key, signature_holds
 from shoal_wire.types import PeerId
 from shoal_wire.v1 import rollout_pb2
 from shoal_wire.verdict import Reason

@@ -1,14 +1,17 @@
 """Converts frozen dataclasses to and from protobuf messages whose fields have the same names.
 
 Plain values are unchanged, tuples become repeated fields, dataclasses nested messages (absent for
-None). Bounds in a field's `Annotated` type (`shoal_wire.bounds`) are applied to received values.
-Types with another encoding are in the protocol's own table. A class is inspected once, on first
-use.
+None). Types with another encoding are in the protocol's own table. A class is inspected once, on
+first use.
+
+Bounds in a field's `Annotated` type are applied to values that are read; constructing a value
+checks nothing. Define a bound with a lambda as an alias above its class: within the annotations of
+a class it sees no globals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from types import NoneType
@@ -17,6 +20,48 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 from google.protobuf.message import Message
 
 from shoal_wire.errors import RemoteError
+
+Value = TypeVar("Value")
+Items = TypeVar("Items", bound=Sequence[object])
+
+
+class OutOfBoundsError(RemoteError):
+    """A field that is not within its bounds."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} out of bounds")
+        self.what = what
+
+
+def holding(test: Callable[[Value], bool], what: str) -> Callable[[Value], Value]:
+    """Return the bound that `test` is true; otherwise OutOfBoundsError names the field `what`."""
+
+    def bound(value: Value) -> Value:
+        if not test(value):
+            raise OutOfBoundsError(what)
+        return value
+
+    return bound
+
+
+def within(low: float, high: float, what: str) -> Callable[[float], float]:
+    """Return the bound low ≤ value ≤ high."""
+    return holding(lambda value: low <= value <= high, what)
+
+
+def sized(low: int, high: int, what: str) -> Callable[[Items], Items]:
+    """Return the bound low ≤ length ≤ high, of bytes, of a text's UTF-8 bytes, or of items."""
+
+    def fits(value: Items) -> bool:
+        return low <= len(value.encode() if isinstance(value, str) else value) <= high
+
+    return holding(fits, what)
+
+
+def at_most(high: int) -> Callable[[int], int]:
+    """Return the bound that reduces larger values to `high`."""
+    return lambda value: min(value, high)
+
 
 Member = TypeVar("Member", bound=Enum)
 Convert = Callable[[Any], Any]

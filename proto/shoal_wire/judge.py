@@ -7,11 +7,10 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from shoal_wire.bounds import OutOfBoundsError
 from shoal_wire.codec import ROLLOUT_WIRES
 from shoal_wire.envelope import EnvelopeError, open_envelope, seal
 from shoal_wire.errors import LocalError, RemoteError
-from shoal_wire.fields import Wire, Wires, coded
+from shoal_wire.fields import OutOfBoundsError, Wire, Wires, coded
 from shoal_wire.judge_messages import (
     MAX_RECORD_BYTES,
     MAX_RECORDS,

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Annotated, Final
 
 from shoal_wire.base58 import is_peer_id_text
-from shoal_wire.bounds import at_most, holding, sized, within
+from shoal_wire.fields import at_most, holding, sized, within
 from shoal_wire.limits import (
     DIGEST_BYTES,
     MAX_COMPLETION_BYTES,

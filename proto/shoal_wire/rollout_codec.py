@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from shoal_wire.bounds import OutOfBoundsError
 from shoal_wire.errors import RemoteError
-from shoal_wire.fields import Wires, coded
+from shoal_wire.fields import OutOfBoundsError, Wires, coded
 from shoal_wire.limits import MAX_ANSWER_BYTES, MAX_REQUEST_BYTES
 from shoal_wire.oneof import OneOf
 from shoal_wire.rollout_messages import Answer, BatchRefusalReason, Query

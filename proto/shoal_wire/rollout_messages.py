@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from shoal_wire.bounds import at_most, holding, sized, within
+from shoal_wire.fields import at_most, holding, sized, within
 from shoal_wire.limits import (
     DIGEST_BYTES,
     MAX_CHUNK_BYTES,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Final
 
-from shoal_wire.bounds import at_most, holding, sized, within
+from shoal_wire.fields import at_most, holding, sized, within
 from shoal_wire.limits import (
     DIGEST_BYTES,
     MAX_BUNDLE_FILES,

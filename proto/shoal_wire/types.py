@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, NewType
 
-from shoal_wire.bounds import holding, sized
+from shoal_wire.fields import holding, sized
 from shoal_wire.limits import MAX_COMPLETIONS, SHORT_DIGEST_BYTES
 
 PeerId = NewType("PeerId", str)
@@ -94,7 +94,7 @@ class _Known:
     known_id: GroupId
     """See `digests.group_id`."""
     known_weight: int
-    """See `shoal_p2p.intake.weight`."""
+    """See `shoal_p2p.intake.validation`."""
 
     def note(self, name: str, fact: object) -> None:
         """Cache a computed value; the dataclass itself stays frozen."""

@@ -25,7 +25,7 @@ from shoal.debug.views import VIEWS
 from shoal.view.node import words_of
 from shoal_base.visible import visible, visible_name
 from shoal_ipc.client import SOCKET_NAME, NodeClient
-from shoal_p2p.gossip.messages import sign_message
+from shoal_p2p.gossip.codec import sign_message
 from shoal_p2p.net.host import Libp2pHost
 from shoal_p2p.peers.outside import wall_ms
 from shoal_wire.digests import question_digest

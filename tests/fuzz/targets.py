@@ -17,7 +17,7 @@ from libp2p.pubsub.pb import rpc_pb2
 
 from shoal_ipc import messages as m
 from shoal_ipc.codec import decode_ipc, encode_ipc
-from shoal_p2p.gossip.messages import check_num_parts, message_id, reject_reason, sign_message
+from shoal_p2p.gossip.codec import check_num_parts, message_id, reject_reason, sign_message
 from shoal_p2p.intake.validation import (
     Rejected,
     ValidationContext,
@@ -40,8 +40,15 @@ from shoal_p2p.reputation.reputation import Reputation
 from shoal_p2p.reputation.scoring import Cause
 from shoal_wire import judge
 from shoal_wire.announcement import encode_announcement
-from shoal_wire.codec import PayloadError, decode_batch, encode_batch
-from shoal_wire.compression import CorruptFrameError, OversizeFrameError, compress, decompress
+from shoal_wire.codec import (
+    CorruptFrameError,
+    OversizeFrameError,
+    PayloadError,
+    compress,
+    decode_batch,
+    decompress,
+    encode_batch,
+)
 from shoal_wire.envelope import EnvelopeError, open_envelope, peer_id_of, seal
 from shoal_wire.errors import ManifestError, RemoteError
 from shoal_wire.framing import FrameDecoder, FrameError, encode_frame

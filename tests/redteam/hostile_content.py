@@ -12,12 +12,11 @@ from typing import Any
 
 from libp2p.pubsub.pb import rpc_pb2
 
-from shoal_p2p.gossip.messages import sign_message
+from shoal_p2p.gossip.codec import sign_message
 from shoal_p2p.net.address import to_libp2p_id
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_wire.announcement import Announcement, encode_announcement
-from shoal_wire.codec import batch_to_bytes, encode_batch
-from shoal_wire.compression import compress
+from shoal_wire.codec import batch_to_bytes, compress, encode_batch
 from shoal_wire.limits import ANNOUNCEMENT_PAYLOAD_TYPE
 from shoal_wire.types import (
     BatchId,

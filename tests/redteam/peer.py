@@ -15,8 +15,7 @@ from libp2p.host.exceptions import HostException
 from libp2p.io.exceptions import IOException
 from libp2p.pubsub.pb import rpc_pb2
 
-from shoal_p2p.gossip.codec import encode_frame
-from shoal_p2p.gossip.messages import message_id
+from shoal_p2p.gossip.codec import encode_frame, message_id
 from shoal_p2p.net.address import to_libp2p_id
 from shoal_p2p.net.host import DialError
 from shoal_p2p.net.identity import identity_from_seed

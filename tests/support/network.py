@@ -11,8 +11,7 @@ from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
-from shoal_p2p.gossip.codec import encode_frame
-from shoal_p2p.gossip.messages import sign_message
+from shoal_p2p.gossip.codec import encode_frame, sign_message
 from shoal_p2p.net.address import to_libp2p_id
 from shoal_p2p.net.host import Libp2pHost
 from shoal_p2p.net.identity import Identity

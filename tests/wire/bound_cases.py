@@ -17,8 +17,7 @@ from shoal_wire import judge
 from shoal_wire import judge_messages as j
 from shoal_wire.announcement import Announcement, decode_announcement, encode_announcement
 from shoal_wire.base58 import b58encode
-from shoal_wire.codec import PayloadError, decode_batch
-from shoal_wire.compression import compress
+from shoal_wire.codec import PayloadError, compress, decode_batch
 from shoal_wire.envelope import open_envelope, peer_id_of, seal, signed_bytes
 from shoal_wire.limits import (
     DIGEST_BYTES,

@@ -15,8 +15,7 @@ from shoal_ipc.codec import decode_ipc, encode_ipc
 from shoal_ipc.v1 import ipc_pb2
 from shoal_wire import digests
 from shoal_wire.base58 import b58encode
-from shoal_wire.codec import decode_batch, encode_batch
-from shoal_wire.compression import compress
+from shoal_wire.codec import compress, decode_batch, encode_batch
 from shoal_wire.envelope import open_envelope
 from shoal_wire.framing import FrameError
 from shoal_wire.halffloat import pack_halves, unpack_halves

@@ -8,9 +8,8 @@ from typing import Annotated
 
 import pytest
 
-from shoal_wire.bounds import OutOfBoundsError, at_most, holding, sized, within
 from shoal_wire.errors import RemoteError
-from shoal_wire.fields import Wire, Wires, coded
+from shoal_wire.fields import OutOfBoundsError, Wire, Wires, at_most, coded, holding, sized, within
 from shoal_wire.judge_messages import Mode
 from shoal_wire.oneof import OneOf
 from shoal_wire.rollout_messages import Chunk, Envelopes

@@ -10,8 +10,14 @@ import pytest
 from hypothesis import given, settings
 
 from shoal_wire import digests
-from shoal_wire.codec import batch_to_bytes, decode_batch, encode_batch, group_size, group_to_bytes
-from shoal_wire.compression import compress
+from shoal_wire.codec import (
+    batch_to_bytes,
+    compress,
+    decode_batch,
+    encode_batch,
+    group_size,
+    group_to_bytes,
+)
 from shoal_wire.limits import MAX_BATCH_BYTES
 from shoal_wire.types import RolloutBatch
 from tests.wire import wire_samples as sample

@@ -16,8 +16,7 @@ from shoal_wire.announcement import (
     decode_announcement,
     encode_announcement,
 )
-from shoal_wire.codec import PayloadError, decode_batch
-from shoal_wire.compression import compress
+from shoal_wire.codec import PayloadError, compress, decode_batch
 from shoal_wire.envelope import EnvelopeError, open_envelope, seal
 from shoal_wire.rollout_codec import (
     RolloutProtocolError,

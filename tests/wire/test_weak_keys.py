@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from shoal_wire.envelope import EnvelopeError, open_envelope, seal
-from shoal_wire.keys import is_weak_key
+from shoal_wire.signatures import is_weak_key
 from tests.wire.small_order import (
     FIELD,
     ZERO,

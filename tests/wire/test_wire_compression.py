@@ -12,7 +12,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_wire.compression import CorruptFrameError, OversizeFrameError, compress, decompress
+from shoal_wire.codec import CorruptFrameError, OversizeFrameError, compress, decompress
 
 CAP = 100_000
 MAGIC = b"\x28\xb5\x2f\xfd"
@@ -124,7 +124,7 @@ def test_memory_outside_python_stays_within_the_cap_too() -> None:
     """tracemalloc does not see the library's own memory: an address-space limit does."""
     code = f"""
     import resource
-    from shoal_wire.compression import compress, decompress
+    from shoal_wire.codec import compress, decompress
     import zstandard
     bombs = {[bomb(64_000_000), undeclared(bytes(64_000_000)), raw_frame(b"a", declared=2**31)]!r}
     decompress(compress(bytes({CAP})), max_bytes={CAP})

@@ -14,8 +14,7 @@ import pytest
 
 from shoal_ipc.codec import decode_ipc
 from shoal_wire import digests
-from shoal_wire.codec import decode_batch
-from shoal_wire.compression import decompress
+from shoal_wire.codec import decode_batch, decompress
 from shoal_wire.envelope import EnvelopeError, open_envelope
 from shoal_wire.framing import FrameDecoder
 from shoal_wire.limits import MAX_BATCH_BYTES

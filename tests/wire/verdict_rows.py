@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shoal_wire.codec import batch_to_bytes, encode_batch
-from shoal_wire.compression import compress
+from shoal_wire.codec import batch_to_bytes, compress, encode_batch
 from shoal_wire.envelope import public_key_message
 from shoal_wire.limits import (
     MAX_COMPLETIONS,

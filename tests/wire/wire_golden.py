@@ -16,8 +16,7 @@ from typing import Any
 from shoal_ipc import messages as ipc_messages
 from shoal_ipc.codec import encode_ipc
 from shoal_wire import digests
-from shoal_wire.codec import decode_batch
-from shoal_wire.compression import decompress
+from shoal_wire.codec import decode_batch, decompress
 from shoal_wire.envelope import peer_id_of, public_key_message, seal, signed_bytes
 from shoal_wire.framing import encode_frame
 from shoal_wire.limits import BATCH_PAYLOAD_TYPE, MAX_BATCH_BYTES

@@ -8,8 +8,7 @@ from dataclasses import replace
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from shoal_wire.codec import encode_batch
-from shoal_wire.compression import decompress
+from shoal_wire.codec import decompress, encode_batch
 from shoal_wire.digests import question_digest
 from shoal_wire.envelope import seal
 from shoal_wire.limits import BATCH_PAYLOAD_TYPE, MAX_BATCH_BYTES, MIN_TRAINING_SEED

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shoal_ipc import messages as m
 from shoal_wire import digests
-from shoal_wire.bounds import OutOfBoundsError
+from shoal_wire.fields import OutOfBoundsError
 from shoal_wire.judge_messages import SealedRecord
 from shoal_wire.types import PeerId, PublishedGroup, RolloutBatch, RolloutGroup
 

@@ -29,7 +29,7 @@ def forged(message: Message) -> Message:
 
 
 def reject_reason(message: Message, max_data_bytes: int) -> Reason | None:
-    """Return why a message violates the rules of signing or length, as `gossip.messages` does."""
+    """Return why a message violates the rules of signing or length, as `gossip.codec` does."""
     if len(message.data) > max_data_bytes:
         return Reason.OVERSIZE_MESSAGE
     return Reason.BAD_SIGNATURE if message.signed == FORGED else None

@@ -1,20 +1,113 @@
 """External groups by publisher and by share key: eviction and sampling. Pure.
 
 Every call is O(log n) amortised. Only groups without a lease can be evicted, expire or be sampled.
+
+A lease may name a group that is not in the buffer: a trainer that reconnects may hold one that this
+node lost, and must not receive it a second time. Own groups are recorded without their text. They
+are never sampled. They are counted and shown like external groups, identify copies of the same
+content, and determine which batches on disk are still needed.
 """
 
 from __future__ import annotations
 
+import math
 import random
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shoal_base.bounded import BoundedDict
 from shoal_p2p.buffer.types import BufferEntry, BufferLimits, DropCause
 from shoal_p2p.fair import FORWARDED, PUBLISHED, ShareKey
-from shoal_p2p.fair.containers import LazyHeap
-from shoal_p2p.fair.quota import HierarchicalQuota, QuotaEntry
+from shoal_p2p.fair.quota import HierarchicalQuota, LazyHeap, QuotaEntry
 from shoal_wire.types import GroupId, PeerId
+
+
+class OwnGroups:
+    """Own groups, bounded by number and size; the oldest are dropped first."""
+
+    def __init__(self, *, max_groups: int, max_bytes: int) -> None:
+        self._max_groups = max_groups
+        self._max_bytes = max_bytes
+        self.entries: OrderedDict[GroupId, BufferEntry] = OrderedDict()
+        """Own groups without their completions; `num_bytes` is their cost with them."""
+        self.num_bytes = 0
+        self.stored_total = 0
+
+    def add(self, entry: BufferEntry) -> int:
+        """Add a group that is not present; return how many were dropped for it."""
+        group = entry.group.group
+        bare = replace(group, task=replace(group.task, inline=None), completions=())
+        remembered = replace(entry, group=replace(entry.group, group=bare))
+        self.entries[entry.group.group_id] = remembered
+        self.num_bytes += entry.num_bytes
+        self.stored_total += 1
+        gone = 0
+        while len(self.entries) > self._max_groups or self.num_bytes > self._max_bytes:
+            self._forget_oldest()
+            gone += 1
+        return gone
+
+    def forget_until(self, received_at: float) -> int:
+        """Drop groups received at that time or before; return how many."""
+        gone = 0
+        while (oldest := self.oldest()) is not None and oldest.received_at <= received_at:
+            self._forget_oldest()
+            gone += 1
+        return gone
+
+    def oldest(self) -> BufferEntry | None:
+        """Return the group that will be dropped first."""
+        return next(iter(self.entries.values()), None)
+
+    def _forget_oldest(self) -> None:
+        _, gone = self.entries.popitem(last=False)
+        self.num_bytes -= gone.num_bytes
+
+
+class LeaseBook:
+    """All leases, by group and by deadline."""
+
+    def __init__(self) -> None:
+        self._holders: dict[GroupId, str] = {}
+        """Holder of each leased group (a trainer's connection), in the order of the grants."""
+        self._by_deadline: LazyHeap[GroupId] = LazyHeap()
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+    def __contains__(self, group_id: GroupId) -> bool:
+        return group_id in self._holders
+
+    def holder_of(self, group_id: GroupId) -> str | None:
+        """Return the holder of a group's lease, None if it is not leased."""
+        return self._holders.get(group_id)
+
+    def grant(self, group_id: GroupId, holder: str, deadline: float) -> None:
+        """Lease a group, ending any lease it had; `deadline` is seconds on the buffer's clock."""
+        self.end(group_id)
+        self._holders[group_id] = holder
+        self._by_deadline.put(group_id, deadline)
+
+    def end(self, group_id: GroupId) -> None:
+        """End the lease on a group, if there is one."""
+        self._holders.pop(group_id, None)
+        self._by_deadline.discard(group_id)
+
+    def held_by(self, holder: str) -> list[GroupId]:
+        """Return the groups leased by a holder, in the order of the grants; O(leases)."""
+        return [group_id for group_id, one in self._holders.items() if one == holder]
+
+    def next_deadline(self) -> float:
+        """Return when the next lease expires, infinity if there is none."""
+        least = self._by_deadline.least()
+        return math.inf if least is None else least
+
+    def overdue(self, now: float) -> Iterator[GroupId]:
+        """Yield groups whose lease has expired; the caller ends each before the next."""
+        while (group_id := self._by_deadline.peek()) is not None and self.next_deadline() <= now:
+            yield group_id
+
 
 WeightOf = Callable[[PeerId, str], float]
 """``weight_of(publisher, source)``: the factor on a publisher's sampling probability, 0 to 1. The

@@ -18,8 +18,7 @@ from pathlib import Path
 import trio
 
 from shoal_base.visible import visible_name
-from shoal_p2p.fair.adaptive_rate_limit import AdaptiveRateLimit
-from shoal_p2p.fair.buckets import KeyedBuckets, Rate
+from shoal_p2p.fair.buckets import AdaptiveRateLimit, KeyedBuckets, Rate
 from shoal_p2p.net.interface import Host
 from shoal_p2p.net.request import RequestLimits
 from shoal_p2p.reputation.scoring import Report

@@ -1,13 +1,54 @@
-"""Token buckets, singly, by key, and by share key. Pure."""
+"""Rates: exponential decay, token buckets, and one rate that networks share. Pure.
+
+Buckets exist singly, by key, and by share key. `AdaptiveRateLimit` shares one rate between networks
+so that as much as the largest user takes always stays free:
+
+    used by a network u, used by all U, both decaying with time constant T = burst / per second
+    a network may take  ⇔  u ≤ burst − U
+
+With n networks that want all they can get, each has 1/(n + 1) of the rate, and as much stays free:
+a network without recent use never waits for the others. A single network gets half. What a network
+does not use is available to the others. Dynamic thresholds share buffers in this way (Choudhury and
+Hahne, 1998).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from shoal_base.bounded import REMEMBERED, BoundedDict
 from shoal_p2p.fair import ShareKey
+
+HALF_LIFE_OF_TIME_CONSTANT = math.log(2.0)
+"""The half-life that belongs to a time constant of 1 s: what is left of it after that is 1/e."""
+
+
+def remaining(elapsed_s: float, half_life_s: float) -> float:
+    """Return the share of an amount that is left after `elapsed_s`; 1 if the clock went back."""
+    return 0.5 ** (max(0.0, elapsed_s) / half_life_s)
+
+
+@dataclass(slots=True)
+class DecayingSum:
+    """A sum of amounts that each halve every `half_life_s`; `now` is monotonic seconds."""
+
+    half_life_s: float
+    at: float
+    """Time of `amount`."""
+    amount: float = 0.0
+
+    def now(self, now: float) -> float:
+        """Return the sum at `now`."""
+        return self.amount * remaining(now - self.at, self.half_life_s)
+
+    def add(self, amount: float, now: float) -> None:
+        """Add an amount at `now`."""
+        self.amount = self.now(now) + amount
+        self.at = max(self.at, now)
+
 
 K = TypeVar("K", bound=Hashable)
 
@@ -118,3 +159,30 @@ class HierarchicalBuckets:
         return BucketGroup(
             tuple(level.get(share_key[:depth], now) for depth, level in enumerate(self._levels, 1))
         )
+
+
+class AdaptiveRateLimit:
+    """Tracks the recent use of one rate by each network; `now` is monotonic seconds."""
+
+    def __init__(self, rate: Rate, now: float) -> None:
+        self._burst = rate.burst
+        self._memory_s = rate.burst / rate.per_second
+        self._total = self._made(now)
+        self._used: BoundedDict[str, DecayingSum] = BoundedDict()
+        """Bytes used by each network."""
+
+    def wait_s(self, network: str, now: float) -> float:
+        """Return the seconds until a network may take something, if no other network does first."""
+        used = self._used.get(network)
+        counted = self._total.now(now) + (used.now(now) if used is not None else 0.0)
+        if counted <= self._burst:
+            return 0.0
+        return self._memory_s * math.log(counted / self._burst)
+
+    def take(self, network: str, amount: float, now: float) -> None:
+        """Record usage after the fact: a response's size is not known before."""
+        self._used.use(network, lambda: self._made(now)).add(amount, now)
+        self._total.add(amount, now)
+
+    def _made(self, now: float) -> DecayingSum:
+        return DecayingSum(half_life_s=HALF_LIFE_OF_TIME_CONSTANT * self._memory_s, at=now)

@@ -18,9 +18,9 @@ from shoal_p2p.intake.intake import Announcements, check_number
 from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.intake.validation import Source
 from shoal_wire.announcement import Announcement
-from shoal_wire.keys import names_weak_key
 from shoal_wire.manifest import Manifest
 from shoal_wire.rollout_messages import BatchRef
+from shoal_wire.signatures import names_weak_key
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
 

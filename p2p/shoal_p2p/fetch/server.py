@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 import trio
 
 from shoal_base.bounded import FEW, MANY, BoundedDict
-from shoal_p2p.fair.adaptive_rate_limit import AdaptiveRateLimit
-from shoal_p2p.fair.buckets import KeyedBuckets, Rate
+from shoal_p2p.fair.buckets import AdaptiveRateLimit, KeyedBuckets, Rate
 from shoal_p2p.fetch.batch_index import BatchIndex, ShelvedBatch
 from shoal_p2p.fetch.stats import FetchStats
 from shoal_p2p.intake.ledger import Equivocation

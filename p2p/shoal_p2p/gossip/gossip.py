@@ -25,12 +25,19 @@ import trio
 from google.protobuf.message import DecodeError
 
 from shoal_base.waits import RETRY_S
-from shoal_p2p.gossip.codec import MAX_RPC_BYTES, decode, encode, pack, to_message
+from shoal_p2p.gossip.codec import (
+    MAX_RPC_BYTES,
+    decode,
+    encode,
+    pack,
+    reject_reason,
+    sign_message,
+    to_message,
+)
 from shoal_p2p.gossip.driver import MeshGossip
 from shoal_p2p.gossip.ihave import READ_BEHIND_S
 from shoal_p2p.gossip.interface import PeerScorer
 from shoal_p2p.gossip.mesh import MESSAGE_OVERHEAD_BYTES
-from shoal_p2p.gossip.messages import reject_reason, sign_message
 from shoal_p2p.gossip.outbound import OutboundQueue, median_wait_s
 from shoal_p2p.gossip.rpc import MessageReceived, Rpc
 from shoal_p2p.gossip.sequence_numbers import SequenceNumbers

@@ -4,7 +4,7 @@ Gossipsub advertises the messages of the last three heartbeats again at each hea
 swarm, where every subscriber gets every id because IHAVE is the only repair of drops by full queues
 and busy validators, that was most of the traffic of a quiet node. Here each id is advertised to
 each peer once, and not to peers known to have the message. What a peer then still lacks is repaired
-by its gaps (`shoal_p2p.fetch.gaps`).
+by its gaps (`shoal_p2p.fetch.gap_repair`).
 
 An advertised message is requested from one peer a second. Other peers that advertised it are
 remembered, because an id is advertised once only: a busy validator may drop the message, and the
@@ -25,7 +25,7 @@ from typing import Protocol
 
 from shoal_base.bounded import MANY, BoundedDict
 from shoal_base.waits import REPLY_S, RETRY_S
-from shoal_p2p.gossip.message_cache import GOSSIP_HEARTBEATS
+from shoal_p2p.gossip.duplicate_tracker import GOSSIP_HEARTBEATS
 from shoal_wire.types import PeerId
 
 _REQUESTED_FACTOR = 16

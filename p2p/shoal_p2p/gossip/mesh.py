@@ -10,9 +10,9 @@ This is gossipsub v1.1 with IDONTWANT of v1.2. shoal's additions: the applicatio
 only one; wasteful peers are read more slowly and charged (`rate_limiter`, `duplicate_tracker`);
 each id is advertised once, broken promises are charged, and peers that sent a copy are sent none
 (`ihave`); control messages have a budget (`control`); meshes mix (`meshes`); messages are cached as
-frames, limited in bytes (`message_cache`). There is no fanout: an own message on a topic that this
-node has not joined goes to random subscribers. The driver of a node is `shoal_p2p.gossip.gossip`,
-that of a simulation `shoal_lab.simulation.gossip`.
+frames, limited in bytes (`duplicate_tracker`). There is no fanout: an own message on a topic that
+this node has not joined goes to random subscribers. The driver of a node is
+`shoal_p2p.gossip.gossip`, that of a simulation `shoal_lab.simulation.gossip`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ from shoal_base.bounded import FEW
 from shoal_base.waits import LEAST_PAUSE_S, RETRY_S
 from shoal_p2p.gossip.control import MAX_IDS, ControlBudget
 from shoal_p2p.gossip.delivery_lag import DeliveryLag
-from shoal_p2p.gossip.duplicate_tracker import COPY_UNITS, DuplicateTracker
+from shoal_p2p.gossip.duplicate_tracker import COPY_UNITS, DuplicateTracker, FrameCache
 from shoal_p2p.gossip.ihave import IHaveTracker, IWantTracker
 from shoal_p2p.gossip.interface import OVERLOAD
 from shoal_p2p.gossip.meshes import Meshes
-from shoal_p2p.gossip.message_cache import FrameCache
 from shoal_p2p.gossip.peers import PeerTable
 from shoal_p2p.gossip.rate_limiter import PeerRateLimit, RateLimiter
 from shoal_p2p.gossip.rpc import (

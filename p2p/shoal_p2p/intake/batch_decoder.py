@@ -5,7 +5,7 @@
                         └───▶ large, or many objects: in a thread ────────────────┘
 
 A few kilobytes on the wire may be megabytes and thousands of objects. The cost of a message is
-computed from counts, not from elapsed time (`weight.work_of`), so a busy machine accuses no peer.
+computed from counts, not from elapsed time (`work_of`), so a busy machine accuses no peer.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from typing import TypeVar
 from shoal_base.bounded import QUEUE_BYTES
 from shoal_p2p.fair import ShareKey
 from shoal_p2p.fair.limiter import FairLimiter
-from shoal_p2p.intake.validation import Rejected
-from shoal_p2p.intake.weight import is_light, weight_of
+from shoal_p2p.intake.validation import Rejected, is_light, weight_of
 from shoal_p2p.threads import InThread
 from shoal_wire.codec import ParsedBatch
 from shoal_wire.digests import group_id

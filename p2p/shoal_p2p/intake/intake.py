@@ -25,17 +25,20 @@ from shoal_base.waits import REPLY_S, RETRY_S
 from shoal_p2p.fair import FORWARDED, PUBLISHED, ShareKey
 from shoal_p2p.intake.batch_decoder import BatchDecoder
 from shoal_p2p.intake.ledger import Equivocation, PublisherLedger
-from shoal_p2p.intake.questions import check_questions, coordinates_of
 from shoal_p2p.intake.validation import (
     Rejected,
     Source,
     ValidationContext,
+    check_questions,
+    coordinates_of,
     family_of,
     open_announcement,
     open_fetched,
     open_message,
     open_payload,
     parse_payload,
+    weight_of,
+    work_of,
 )
 from shoal_p2p.intake.verifier_scheduler import (
     REQUESTED,
@@ -43,13 +46,12 @@ from shoal_p2p.intake.verifier_scheduler import (
     QuestionSource,
     VerifierScheduler,
 )
-from shoal_p2p.intake.weight import weight_of, work_of
 from shoal_p2p.threads import InThread
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_tasks.types import TaskCoordinates
 from shoal_wire import limits
 from shoal_wire.announcement import Announcement
-from shoal_wire.compression import declared_size
+from shoal_wire.codec import declared_size
 from shoal_wire.envelope import SignedEnvelope
 from shoal_wire.topic_keys import COMMON_KEY
 from shoal_wire.types import BatchId, Digest, PeerId, SignedBatch

@@ -1,20 +1,26 @@
 """Stateless validation of messages: bytes ─▶ envelope ─▶ `SignedBatch`, or a verdict. Pure.
 
 Cheap checks run first. Nothing here keeps state, reads a clock or evaluates text. Checks with state
-(duplicates, quotas) are in `ledger`, those that need the task worker in `questions`.
+(duplicates, quotas) are in `ledger`. `check_questions` compares what the task worker regenerated.
+
+A group's cost in memory and time differs from its wire size: zstd compresses megabytes to a few
+hundred bytes, one emoji makes every character of its text four bytes wide, and a log-probability of
+two bytes becomes a reference of eight.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from shoal_base.visible import visible_name
-from shoal_p2p.intake.weight import work_of
+from shoal_tasks import wire_tasks
+from shoal_tasks.types import TaskCoordinates
 from shoal_wire.announcement import Announcement, check_announcement, decode_announcement
-from shoal_wire.codec import ParsedBatch, PayloadError, decode_batch, parse_batch
-from shoal_wire.digests import batch_id
+from shoal_wire.codec import ParsedBatch, PayloadError, decode_batch, group_size, parse_batch
+from shoal_wire.digests import batch_id, question_digest
 from shoal_wire.envelope import EnvelopeError, SignedEnvelope, open_envelope
 from shoal_wire.limits import (
     ANNOUNCEMENT_PAYLOAD_TYPE,
@@ -22,8 +28,81 @@ from shoal_wire.limits import (
     MAX_ANNOUNCEMENT_BYTES,
 )
 from shoal_wire.rules import BatchRules, check_batch
-from shoal_wire.types import PeerId, RolloutBatch, SignedBatch
+from shoal_wire.types import Digest, PeerId, PublishedGroup, RolloutBatch, RolloutGroup, SignedBatch
 from shoal_wire.verdict import Reason, Verdict
+
+GROUP_OVERHEAD_BYTES = 1200
+COMPLETION_OVERHEAD_BYTES = 120
+"""Memory overhead of the Python objects, in bytes, as measured."""
+_LOGPROB_OVERHEAD_BYTES = 6
+TRUNCATION_MARK = "…"
+"""Marks the end of a truncated text."""
+_GROUP_S, _COMPLETION_S, _LOGPROB_S, _BYTE_S = 60e-6, 6e-6, 150e-9, 1e-9
+"""Processing cost of each from the envelope to the buffer, in seconds, as measured."""
+
+
+def weight_of(group: RolloutGroup) -> int:
+    """Return the memory that a group occupies, in bytes. Cached on the group."""
+    try:
+        return group.known_weight
+    except AttributeError:
+        texts = sum(map(_width, (completion.text for completion in group.completions)))
+        if (inline := group.task.inline) is not None:
+            texts += _width(inline.question) + _width(inline.answer)
+        logprobs = sum(len(completion.logprobs or ()) for completion in group.completions)
+        found = (
+            group_size(group)
+            + GROUP_OVERHEAD_BYTES
+            + COMPLETION_OVERHEAD_BYTES * len(group.completions)
+            + texts
+            + _LOGPROB_OVERHEAD_BYTES * logprobs
+        )
+        group.note("known_weight", found)
+        return found
+
+
+def work_of(groups: Sequence[RolloutGroup]) -> float:
+    """Return the estimated cost of validating and storing groups, in seconds. Reads no clock."""
+    num_completions = sum(len(group.completions) for group in groups)
+    num_bytes = sum(map(group_size, groups))
+    return _GROUP_S * len(groups) + _COMPLETION_S * num_completions + _BYTE_S * num_bytes
+
+
+def is_light(parsed: ParsedBatch, max_s: float) -> bool:
+    """Return whether finishing a parsed payload is estimated to take at most `max_s`."""
+    left_s = max_s - _GROUP_S * parsed.num_groups - _COMPLETION_S * parsed.num_completions
+    return left_s >= 0 and _LOGPROB_S * parsed.num_logprobs() <= left_s
+
+
+def truncate(published: PublishedGroup, *, max_chars: int) -> PublishedGroup:
+    """Return a group truncated to `max_chars`, without log-probabilities.
+
+    Each completion keeps an equal share; the group id stays that of the whole group.
+    """
+    group = published.group
+    share = max(1, max_chars // max(1, len(group.completions)))
+    completions = tuple(
+        replace(completion, text=_truncate(completion.text, share), logprobs=None)
+        for completion in group.completions
+    )
+    task = group.task
+    if (inline := task.inline) is not None:
+        question, answer = (
+            _truncate(inline.question, max_chars),
+            _truncate(inline.answer, max_chars),
+        )
+        task = replace(task, inline=replace(inline, question=question, answer=answer))
+    return replace(published, group=RolloutGroup(task=task, completions=completions))
+
+
+def _width(text: str) -> int:
+    """Return how many more bytes a text takes in memory than in UTF-8."""
+    return 0 if text.isascii() else max(0, sys.getsizeof(text) - len(text.encode()))
+
+
+def _truncate(text: str, max_chars: int) -> str:
+    return text if len(text) <= max_chars else text[:max_chars] + TRUNCATION_MARK
+
 
 TopicValidator = Callable[[bytes, PeerId, PeerId, int], Awaitable[Verdict]]
 """A `Validator` that also gets the key of the topic (`shoal_wire.topic_keys`)."""
@@ -197,3 +276,27 @@ def _check_signer(signer: PeerId, author: PeerId, me: PeerId) -> None:
         raise Rejected(Reason.CLAIMS_TO_BE_ME)
     if signer != author:
         raise Rejected(Reason.SIGNER_NOT_SENDER)
+
+
+def coordinates_of(batch: RolloutBatch) -> list[TaskCoordinates]:
+    """Return the coordinates whose questions must be regenerated, in the groups' order."""
+    tasks = (group.task for group in batch.groups)
+    return [wire_tasks.coordinates_of(task) for task in tasks if task.inline is None]
+
+
+def check_questions(batch: RolloutBatch, regenerated: Sequence[Digest]) -> Reason | None:
+    """Compare stated question digests with the regenerated ones, in `coordinates_of`'s order.
+
+    An entry is empty if the generator has no task at these coordinates. Inline tasks carry their
+    question, so their digest is computed here.
+    """
+    remaining = iter(regenerated)
+    for group in batch.groups:
+        task = group.task
+        if task.inline is not None:
+            expected = question_digest(task.inline.question)
+        else:
+            expected = next(remaining)
+        if expected != task.question_digest:
+            return Reason.QUESTION_MISMATCH
+    return None

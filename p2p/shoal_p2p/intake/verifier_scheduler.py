@@ -31,7 +31,7 @@ import trio
 from shoal_base.bounded import FEW, BoundedDict
 from shoal_base.waits import MINUTE_S
 from shoal_p2p.fair import ShareKey
-from shoal_p2p.fair.decay import DecayingSum
+from shoal_p2p.fair.buckets import DecayingSum
 from shoal_p2p.fair.queue import FairQueue
 from shoal_tasks.errors import WorkerUnavailable
 from shoal_tasks.types import TaskCoordinates

@@ -16,7 +16,7 @@ import trio
 
 from shoal_base.bounded import FEW
 from shoal_ipc.answers.node import TurnRow
-from shoal_p2p.intake.weight import TRUNCATION_MARK
+from shoal_p2p.intake.validation import TRUNCATION_MARK
 from shoal_p2p.parts import Worker
 from shoal_tasks.errors import TaskError
 from shoal_tasks.spec import FamilySpec

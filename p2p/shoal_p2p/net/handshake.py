@@ -14,7 +14,7 @@ from libp2p.security.noise.pb.noise_pb2 import NoiseHandshakePayload
 from noise.connection import Keypair, NoiseConnection  # type: ignore[import-untyped]
 
 from shoal_p2p.net.identity import public_key_of
-from shoal_wire.keys import is_weak_key
+from shoal_wire.signatures import is_weak_key
 
 
 class ForeignKeyError(NoiseFailure):

@@ -17,8 +17,7 @@ import trio
 
 from shoal_ipc.messages import ControlAction
 from shoal_p2p.disk import KeptFile, Refused, say_refused
-from shoal_p2p.intake.refusals import RefusalLog
-from shoal_p2p.intake.verdict_log import VerdictLog
+from shoal_p2p.intake.verdict_log import RefusalLog, VerdictLog
 from shoal_p2p.net.address import parse_peer_id
 from shoal_p2p.net.interface import Host
 from shoal_p2p.reputation.conn_manager import ConnManager

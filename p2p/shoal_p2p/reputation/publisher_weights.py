@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shoal_base.bounded import MANY, BoundedDict
-from shoal_p2p.fair.decay import remaining
+from shoal_p2p.fair.buckets import remaining
 from shoal_wire.types import GroupId, PeerId
 
 HALF_LIFE_SECONDS = 900.0

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from shoal_base.bounded import MANY
-from shoal_p2p.fair.decay import remaining
+from shoal_p2p.fair.buckets import remaining
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Outcome, Reason, Verdict
 

@@ -35,8 +35,7 @@ from shoal_p2p.net.identity import Identity
 from shoal_p2p.rollouts.publish_backoff import LATE_S, PublishBackoff
 from shoal_p2p.store.store import OwnBatch, Store, StoreError
 from shoal_wire.announcement import Announcement, encode_announcement
-from shoal_wire.codec import batch_to_bytes
-from shoal_wire.compression import compress
+from shoal_wire.codec import batch_to_bytes, compress
 from shoal_wire.digests import batch_id
 from shoal_wire.envelope import seal
 from shoal_wire.limits import (

@@ -21,8 +21,7 @@ from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.buffer.types import BufferEntry, InsertOutcome
 from shoal_p2p.events import BatchKept, BatchWithdrawn, Event, EventHandler, NewGroups
 from shoal_p2p.intake.ledger import Equivocation, PublisherLedger
-from shoal_p2p.intake.validation import Rejected
-from shoal_p2p.intake.weight import weight_of
+from shoal_p2p.intake.validation import Rejected, weight_of
 from shoal_p2p.reputation.publisher_weights import PublisherWeights
 from shoal_p2p.reputation.reputation import Reputation
 from shoal_p2p.rollouts.contributions import account

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 
-from shoal_p2p.fair.decay import HALF_LIFE_OF_TIME_CONSTANT, remaining
+from shoal_p2p.fair.buckets import HALF_LIFE_OF_TIME_CONSTANT, remaining
 
 LATE_S = 1.0
 """Messages this late in the median slow a publisher down. A few lost ones, which are late by a

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from shoal_base.bounded import REMEMBERED
 from shoal_p2p.events import Event, NewGroups
-from shoal_p2p.intake.weight import truncate, weight_of
+from shoal_p2p.intake.validation import truncate, weight_of
 from shoal_wire.types import GroupId, PeerId, PublishedGroup
 
 _MAX_WHOLE_BYTES = 32 * 1024

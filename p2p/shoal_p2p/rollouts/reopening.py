@@ -7,8 +7,7 @@ from typing import TypeVar
 
 import trio
 
-from shoal_p2p.intake.validation import Rejected, reopen_batch
-from shoal_p2p.intake.weight import weight_of
+from shoal_p2p.intake.validation import Rejected, reopen_batch, weight_of
 from shoal_p2p.threads import InThread
 from shoal_wire.digests import group_id
 from shoal_wire.types import SignedBatch

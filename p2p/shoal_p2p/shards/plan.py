@@ -17,7 +17,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shoal_p2p.fair.decay import HALF_LIFE_OF_TIME_CONSTANT, remaining
+from shoal_p2p.fair.buckets import HALF_LIFE_OF_TIME_CONSTANT, remaining
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal_p2p.fair.adaptive_rate_limit import AdaptiveRateLimit
-from shoal_p2p.fair.buckets import Rate
+from shoal_p2p.fair.buckets import AdaptiveRateLimit, Rate
 
 RATE = Rate(burst=40, per_second=10)
 networks = st.sampled_from(["a", "b", "c", "d"])

@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_p2p.fair.containers import LazyHeap, RandomSet
+from shoal_p2p.fair.quota import LazyHeap, RandomSet
 
 calls = st.lists(
     st.tuples(st.sampled_from(["put", "discard"]), st.integers(0, 9), st.integers(0, 5)),

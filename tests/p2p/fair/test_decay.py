@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from shoal_p2p.fair.decay import HALF_LIFE_OF_TIME_CONSTANT, DecayingSum, remaining
+from shoal_p2p.fair.buckets import HALF_LIFE_OF_TIME_CONSTANT, DecayingSum, remaining
 
 
 @pytest.mark.parametrize("half_life_s", [0.5, 60.0, 900.0])

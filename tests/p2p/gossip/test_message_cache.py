@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from libp2p.pubsub.pb import rpc_pb2
 
 from shoal_p2p.gossip.codec import encode_frame, to_message
-from shoal_p2p.gossip.message_cache import FrameCache
+from shoal_p2p.gossip.duplicate_tracker import FrameCache
 from tests.p2p.gossip.mesh_fixture import TOPIC, A, MeshFixture
 
 

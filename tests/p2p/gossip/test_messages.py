@@ -7,9 +7,16 @@ from typing import Any
 import pytest
 from libp2p.pubsub.pb import rpc_pb2
 
-from shoal_p2p.gossip.codec import decode, encode, encode_frame, pack, to_message
+from shoal_p2p.gossip.codec import (
+    check_num_parts,
+    decode,
+    encode,
+    encode_frame,
+    pack,
+    reject_reason,
+    to_message,
+)
 from shoal_p2p.gossip.control import SPAM_ENTRIES
-from shoal_p2p.gossip.messages import check_num_parts, reject_reason
 from shoal_p2p.gossip.rpc import Rpc
 from shoal_p2p.gossip.settings import GossipLimits
 from shoal_p2p.net.identity import Identity

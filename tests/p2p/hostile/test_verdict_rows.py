@@ -11,10 +11,9 @@ import pytest
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
-from shoal_p2p.gossip.messages import sign_message
+from shoal_p2p.gossip.codec import sign_message
 from shoal_tasks.families import JUDGE_SEED_MIN, TRAIN_SEED_MIN
-from shoal_wire.codec import batch_to_bytes
-from shoal_wire.compression import compress
+from shoal_wire.codec import batch_to_bytes, compress
 from shoal_wire.verdict import Outcome, Reason, verdict
 from tests.support import factories as make
 from tests.support.network import signed_by

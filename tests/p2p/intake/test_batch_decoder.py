@@ -26,8 +26,7 @@ from shoal_p2p.intake.batch_decoder import (
     PARSED_BYTES,
     BatchDecoder,
 )
-from shoal_p2p.intake.validation import Rejected
-from shoal_p2p.intake.weight import weight_of, work_of
+from shoal_p2p.intake.validation import Rejected, weight_of, work_of
 from shoal_p2p.rollouts.outbox import new_pace, wait_s_of
 from shoal_wire.codec import batch_to_bytes
 from shoal_wire.limits import MAX_COMPLETIONS_PER_BATCH

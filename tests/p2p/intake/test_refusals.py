@@ -7,8 +7,8 @@ import random
 import pytest
 
 from shoal_base.visible import visible_name
-from shoal_p2p.intake.refusals import MAX_PER_FORWARDER, MAX_REFUSALS, RefusalLog
 from shoal_p2p.intake.validation import family_of
+from shoal_p2p.intake.verdict_log import MAX_PER_FORWARDER, MAX_REFUSALS, RefusalLog
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import ACCEPT, Reason, Verdict, verdict
 from tests.support import factories as make

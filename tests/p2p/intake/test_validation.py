@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal_p2p.intake.questions import check_questions, coordinates_of
 from shoal_p2p.intake.validation import (
     Rejected,
     ValidationContext,
+    check_questions,
+    coordinates_of,
     open_announcement,
     open_fetched,
     open_message,

@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from shoal_p2p.intake.weight import weight_of
+from shoal_p2p.intake.validation import weight_of
 from shoal_p2p.rollouts.groups import published_groups
 from shoal_wire.codec import decode_batch, encode_batch
 from shoal_wire.halffloat import pack_halves, unpack_halves
