@@ -168,7 +168,7 @@ def batch_to_bytes(batch: RolloutBatch) -> bytes:
     """Return the encoding of `batch` before compression, whose size `decode_batch` bounds."""
     message = pb.RolloutBatch(schema_major=SCHEMA_MAJOR, **_BATCH.write(batch))
     for group, encoded in zip(batch.groups, message.groups, strict=True):
-        group.note("known_bytes", encoded.ByteSize())
+        object.__setattr__(group, "known_bytes", encoded.ByteSize())
     return message.SerializeToString()
 
 
@@ -236,7 +236,7 @@ def decode_batch(
     except RemoteError:
         raise PayloadError(Reason.BAD_FIELD) from None
     for group, encoded in zip(batch.groups, message.groups, strict=True):
-        group.note("known_bytes", encoded.ByteSize())
+        object.__setattr__(group, "known_bytes", encoded.ByteSize())
     return batch
 
 
@@ -254,5 +254,5 @@ def group_size(group: RolloutGroup) -> int:
         return group.known_bytes
     except AttributeError:
         size = pb.RolloutGroup(**_GROUP.write(group)).ByteSize()
-        group.note("known_bytes", size)
+        object.__setattr__(group, "known_bytes", size)
         return size

@@ -9,12 +9,12 @@ from shoal_wire.limits import SHORT_DIGEST_BYTES
 from shoal_wire.types import BatchId, Digest, FinishReason, GroupId, RolloutGroup
 
 
-def _framed(field: bytes) -> bytes:
-    return len(field).to_bytes(8, "big") + field
+def _framed(*fields: bytes) -> bytes:
+    return b"".join([part for field in fields for part in (len(field).to_bytes(8, "big"), field)])
 
 
-_DOMAIN = _framed(b"shoal-group-v1")
-_REASONS = {reason: _framed(reason.value.encode()) for reason in FinishReason}
+_DOMAIN = b"shoal-group-v1"
+_REASONS = {reason: reason.value.encode() for reason in FinishReason}
 
 
 def sha256(data: bytes) -> Digest:
@@ -41,22 +41,18 @@ def group_id(group: RolloutGroup) -> GroupId:
     try:
         return group.known_id
     except AttributeError:
-        found = _content_id(group)
-        group.note("known_id", found)
-        return found
-
-
-def _content_id(group: RolloutGroup) -> GroupId:
+        pass
     task = group.task
-    framed = [
+    fields = [
         _DOMAIN,
-        _framed(task.family.encode()),
-        _framed(task.config_digest),
-        _framed(task.seed.to_bytes(8, "big")),
-        _framed(task.index.to_bytes(8, "big")),
-        _framed(task.question_digest),
+        task.family.encode(),
+        task.config_digest,
+        task.seed.to_bytes(8, "big"),
+        task.index.to_bytes(8, "big"),
+        task.question_digest,
     ]
     for completion in group.completions:
-        text = completion.text.encode()
-        framed += (len(text).to_bytes(8, "big"), text, _REASONS[completion.finish_reason])
-    return GroupId(hashlib.sha256(b"".join(framed)).digest()[:SHORT_DIGEST_BYTES])
+        fields += (completion.text.encode(), _REASONS[completion.finish_reason])
+    found = GroupId(hashlib.sha256(_framed(*fields)).digest()[:SHORT_DIGEST_BYTES])
+    object.__setattr__(group, "known_id", found)
+    return found

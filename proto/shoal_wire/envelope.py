@@ -8,7 +8,7 @@ signed batch would have many digests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -107,19 +107,23 @@ def open_envelope(
 def _encoded(key: bytes, payload_type: bytes, payload: bytes, signature: bytes) -> bytes:
     """Return the one encoding: fields in ascending order, once, none empty, shortest varints."""
     parts = ((_KEY, key), (_TYPE, payload_type), (_PAYLOAD, payload), (_SIGNATURE, signature))
-    return b"".join(tag + _varint(len(value)) + value for tag, value in parts if value)
+    return _framed([(tag, value) for tag, value in parts if value])
 
 
 def signed_bytes(payload_type: bytes, payload: bytes) -> bytes:
     """Return what the signature covers (RFC 0002, *Signature Production and Verification*)."""
-    fields = (ENVELOPE_DOMAIN.encode(), payload_type, payload)
-    return b"".join(_varint(len(field)) + field for field in fields)
+    return _framed([(b"", ENVELOPE_DOMAIN.encode()), (b"", payload_type), (b"", payload)])
 
 
-def _varint(value: int) -> bytes:
+def _framed(fields: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """Return each tag, the value's length as a varint, and the value."""
     encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
+    for tag, value in fields:
+        encoded += tag
+        length = len(value)
+        while length >= 0x80:
+            encoded.append(length & 0x7F | 0x80)
+            length >>= 7
+        encoded.append(length)
+        encoded += value
     return bytes(encoded)

@@ -11,7 +11,7 @@ a class it sees no globals.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from types import NoneType
@@ -52,10 +52,12 @@ def within(low: float, high: float, what: str) -> Callable[[float], float]:
 def sized(low: int, high: int, what: str) -> Callable[[Items], Items]:
     """Return the bound low ≤ length ≤ high, of bytes, of a text's UTF-8 bytes, or of items."""
 
-    def fits(value: Items) -> bool:
-        return low <= len(value.encode() if isinstance(value, str) else value) <= high
+    def bound(value: Items) -> Items:
+        if not low <= len(value.encode() if isinstance(value, str) else value) <= high:
+            raise OutOfBoundsError(what)
+        return value
 
-    return holding(fits, what)
+    return bound
 
 
 def at_most(high: int) -> Callable[[int], int]:
@@ -163,13 +165,15 @@ def _unless_as_it_is(convert: Convert) -> Convert | None:
     return None if convert is _as_it_is else convert
 
 
-def _bounded(wire: Wire, bounds: Iterable[Convert]) -> Wire:
+def _bounded(wire: Wire, bounds: Sequence[Convert]) -> Wire:
+    inner = _unless_as_it_is(wire.read)
+
     def read(raw: Any) -> Any:
         for bound in bounds:
             raw = bound(raw)
-        return wire.read(raw)
+        return inner(raw) if inner else raw
 
-    return Wire(write=wire.write, read=read)
+    return Wire(write=wire.write, read=bounds[0] if len(bounds) == 1 and not inner else read)
 
 
 def _repeated(wire: Wire) -> Wire:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from shoal_wire import limits
 from shoal_wire.manifest import Manifest, SwarmRules
-from shoal_wire.types import Completion, Digest, RolloutBatch, RolloutGroup, SamplingParams, Task
+from shoal_wire.types import Completion, Digest, RolloutBatch, RolloutGroup, Task
 from shoal_wire.verdict import Reason
 
 _ABSURD_FUTURE_MS = 86_400_000
@@ -48,11 +48,15 @@ def check_batch(batch: RolloutBatch, rules: BatchRules, *, now_ms: int) -> Reaso
         and batch.policy.policy_version < limits.MAX_ROUND
     ):
         return Reason.BAD_FIELD
-    return (
-        _check_name(batch.policy.model_name)
-        or _check_sampling(batch.sampling)
-        or _check_groups(batch.groups, rules)
-    )
+    sampling = batch.sampling
+    if not (
+        math.isfinite(sampling.temperature)
+        and 0 <= sampling.temperature <= _MAX_TEMPERATURE
+        and math.isfinite(sampling.top_p)
+        and 0 <= sampling.top_p <= 1
+    ):
+        return Reason.BAD_FIELD
+    return _check_name(batch.policy.model_name) or _check_groups(batch.groups, rules)
 
 
 def check_time(created_ms: int, rules: SwarmRules, now_ms: int) -> Reason | None:
@@ -71,16 +75,6 @@ def _check_name(name: str) -> Reason | None:
     if len(name.encode()) > limits.MAX_NAME_BYTES:
         return Reason.BAD_FIELD
     return Reason.BAD_FIELD if "\0" in name else None
-
-
-def _check_sampling(sampling: SamplingParams) -> Reason | None:
-    good = (
-        math.isfinite(sampling.temperature)
-        and 0 <= sampling.temperature <= _MAX_TEMPERATURE
-        and math.isfinite(sampling.top_p)
-        and 0 <= sampling.top_p <= 1
-    )
-    return None if good else Reason.BAD_FIELD
 
 
 def _check_groups(groups: Sequence[RolloutGroup], rules: BatchRules) -> Reason | None:
@@ -173,14 +167,10 @@ def check_completion(completion: Completion, rules: SwarmRules) -> str | None:
     # A token is at least a byte of text or the end token; merges of bytes only lower the count.
     if not 1 <= completion.num_tokens <= 4 * num_bytes + 8:
         return "its number of tokens does not fit its text"
-    if not _has_good_logprobs(completion):
+    logprobs = completion.logprobs
+    if logprobs is not None and not (
+        len(logprobs) == completion.num_tokens
+        and all(math.isfinite(value) and value <= _MAX_LOGPROB for value in logprobs)
+    ):
         return "its log-probabilities are not one number of at most 0 for each token"
     return None
-
-
-def _has_good_logprobs(completion: Completion) -> bool:
-    if completion.logprobs is None:
-        return True
-    return len(completion.logprobs) == completion.num_tokens and all(
-        math.isfinite(value) and value <= _MAX_LOGPROB for value in completion.logprobs
-    )

@@ -82,7 +82,7 @@ class Completion:
 
 
 class _Known:
-    """Values computed once from an immutable value.
+    """Values computed once from an immutable value, and set with `object.__setattr__`.
 
     They are not part of the value: neither compared, nor copied, nor sent.
     """
@@ -95,10 +95,6 @@ class _Known:
     """See `digests.group_id`."""
     known_weight: int
     """See `shoal_p2p.intake.validation`."""
-
-    def note(self, name: str, fact: object) -> None:
-        """Cache a computed value; the dataclass itself stays frozen."""
-        object.__setattr__(self, name, fact)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

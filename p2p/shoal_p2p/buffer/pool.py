@@ -164,6 +164,8 @@ class GroupPool:
 
     def __init__(self, limits: BufferLimits) -> None:
         self.limits = limits
+        self.max_group_bytes = min(limits.max_bytes, limits.max_bytes_per_publisher)
+        """The largest group that fits an empty pool."""
         self.slots: dict[GroupId, Slot] = {}
         """Slots in order of arrival."""
         self.shares: HierarchicalQuota[GroupId] = HierarchicalQuota()
@@ -180,11 +182,6 @@ class GroupPool:
     def num_bytes(self) -> int:
         """The size of all groups, in bytes of memory."""
         return self.shares.root.size
-
-    @property
-    def max_group_bytes(self) -> int:
-        """The largest group that fits an empty pool."""
-        return min(self.limits.max_bytes, self.limits.max_bytes_per_publisher)
 
     def counters_of(self, publisher: PeerId) -> Counters:
         """Return a publisher's counters."""
@@ -254,8 +251,8 @@ class GroupPool:
             or own.size + size > limits.max_bytes_per_publisher
         ):
             return DropCause.EVICTED_BY_QUOTA, own.oldest.peek()
-        lacks_groups = len(self.shares) + 1 > limits.max_groups
-        if not lacks_groups and self.num_bytes + size <= limits.max_bytes:
+        lacks_groups = self.shares.root.count + 1 > limits.max_groups
+        if not lacks_groups and self.shares.root.size + size <= limits.max_bytes:
             return None
         eviction = self.shares.pick_eviction(share_key_of(entry), size, by_size=not lacks_groups)
         return DropCause.EVICTED_BY_CAPACITY, eviction

@@ -289,10 +289,10 @@ class ReplayBuffer:
     def has_seen(self, group_id: GroupId) -> bool:
         """Return whether a group would be refused as a duplicate from any peer."""
         return (
-            self.holds(group_id)
-            or group_id in self._seen
+            group_id in self._seen
             or group_id in self._consumed
             or group_id in self._own.entries
+            or self.holds(group_id)
         )
 
     def get_own(self, group_id: GroupId) -> BufferEntry | None:

@@ -64,33 +64,40 @@ class Rate:
 class TokenBucket:
     """A token bucket, full at the start. `now` is monotonic seconds."""
 
-    __slots__ = ("_at", "_rate", "_tokens")
+    __slots__ = ("_at", "_rate", "tokens")
 
     def __init__(self, rate: Rate, now: float) -> None:
         self._rate = rate
-        self._tokens = rate.burst
+        self.tokens = rate.burst
+        """Tokens at the last use: without the refill since then."""
         self._at = now
 
     def available(self, now: float) -> float:
         """Return the available tokens; below 0 after an overdraft."""
-        elapsed = max(0.0, now - self._at)
-        return min(self._rate.burst, self._tokens + elapsed * self._rate.per_second)
+        rate, tokens = self._rate, self.tokens
+        if now > self._at:
+            tokens += (now - self._at) * rate.per_second
+        return min(rate.burst, tokens)
 
     def take(self, amount: float, now: float) -> None:
         """Take `amount` even if fewer tokens are left: a cost may be known only afterwards."""
-        self._tokens = self.available(now) - amount
+        self.tokens = self.available(now) - amount
         self._at = max(self._at, now)
 
     def debit(self, amount: float, now: float) -> None:
         """Take `amount` even if fewer tokens are left, down to a debt of one burst."""
-        self._tokens = max(-self._rate.burst, self.available(now) - amount)
-        self._at = max(self._at, now)
+        rate, tokens = self._rate, self.tokens
+        if now > self._at:
+            tokens += (now - self._at) * rate.per_second
+            self._at = now
+        self.tokens = max(-rate.burst, min(rate.burst, tokens) - amount)
 
     def try_take(self, amount: float, now: float) -> bool:
         """Take `amount` and return True, or return False if fewer tokens are left."""
-        if amount > self.available(now):
+        left = self.available(now) - amount
+        if left < 0.0:
             return False
-        self.take(amount, now)
+        self.tokens, self._at = left, max(self._at, now)
         return True
 
     def wait_s(self, amount: float, now: float) -> float:
@@ -98,7 +105,7 @@ class TokenBucket:
 
         With `amount` 0, return the seconds until a debt is repaid.
         """
-        if amount <= self._tokens:  # refills since then can only add to it
+        if amount <= self.tokens:  # refills since then can only add to it
             return 0.0
         missing = min(amount, self._rate.burst) - self.available(now)
         return max(0.0, missing / self._rate.per_second)

@@ -14,7 +14,7 @@ class FairLimiter:
     At most `num_slots` slots are in use; the next one is given to a waiting key that holds the
     fewest. The caller bounds the number of waiting tasks.
 
-        async with limiter.seat((network, peer_id)):
+        async with limiter.slot((network, peer_id)):
             await validate(message)
     """
 

@@ -91,9 +91,9 @@ class FairQueue(Generic[T]):
         self._on_removed(share_key, nodes, is_served=False)
         return True
 
-    def pop(self, fits: Callable[[T], bool] = lambda _item: True) -> tuple[ShareKey, T] | None:
-        """Remove and return the next item for which `fits` is true, with its key, or None."""
-        found = self._next(self._root, (), fits)
+    def pop(self, fits: Callable[[T], bool] | None = None) -> tuple[ShareKey, T] | None:
+        """Remove and return the next item, or the next for which `fits` is true, with its key."""
+        found = self._next(self._root, (), fits) if self._root.num_waiting else None
         if found is not None:
             share_key, item = found
             nodes = self._nodes(share_key)
@@ -111,9 +111,10 @@ class FairQueue(Generic[T]):
 
     def release(self, share_key: ShareKey, amount: float = 1.0, *, skip: int = 0) -> None:
         """Release an amount that was reserved with the same arguments."""
-        self.reserve(share_key, -amount, skip=skip)
         nodes = self._nodes(share_key)
-        assert nodes is not None
+        assert nodes is not None, "release without a reservation"
+        for node in nodes[1 + skip :]:
+            node.reserved -= amount
         self._prune(share_key, nodes)
 
     def charge(self, share_key: ShareKey, amount: float) -> None:
@@ -144,10 +145,13 @@ class FairQueue(Generic[T]):
         return nodes
 
     def _next(
-        self, node: _QueueNode[T], share_key: ShareKey, fits: Callable[[T], bool]
+        self, node: _QueueNode[T], share_key: ShareKey, fits: Callable[[T], bool] | None
     ) -> tuple[ShareKey, T] | None:
+        while not node.items and len(node.waiting) == 1:
+            (key,) = node.waiting
+            node, share_key = node.children[key], (*share_key, key)
         for item in node.items:
-            if fits(item):
+            if fits is None or fits(item):
                 return share_key, item
         waiting: Iterable[str] = node.waiting
         if len(node.waiting) > 1:
@@ -176,7 +180,7 @@ class FairQueue(Generic[T]):
         for key, (parent, node) in reversed(
             list(zip(share_key, itertools.pairwise(nodes), strict=True))
         ):
-            if node.is_idle and node.charged <= parent.clock:
+            if not (node.num_waiting or node.reserved) and node.charged <= parent.clock:
                 del parent.children[key]
             if len(parent.children) > REMEMBERED:
                 parent.forget_debts()

@@ -46,7 +46,8 @@ class LazyHeap(Generic[K]):
 
     def put(self, key: K, priority: float) -> None:
         """Add `key`, or change its priority."""
-        self.discard(key)
+        if key in self._serials:
+            del self._keys[self._serials[key]]
         serial = self._serial = self._serial + 1
         self._serials[key] = serial
         self._keys[serial] = key
@@ -173,21 +174,20 @@ class Branch(Generic[T]):
         self._changed: dict[Branch[T] | Leaf[T], None] = {}
 
     def changed(self, child: Branch[T] | Leaf[T]) -> None:
-        """Record that a child's counts changed."""
+        """Record that a child's counts changed, and forget the child if it is empty."""
         if child.num_free:
             self.free_children.add(child)
         else:
             self.free_children.discard(child)
+        if not child.count:
+            del self.children[child.key]
+            self._changed.pop(child, None)
+            for heap in self._heaps:
+                heap.discard(child)
+            return
         self._changed[child] = None
         if len(self._changed) > 2 * len(self.children) + _NOTED_CHANGES:
             self._updated_heaps()
-
-    def forget(self, child: Branch[T] | Leaf[T]) -> None:
-        """Remove an empty child."""
-        del self.children[child.key]
-        self._changed.pop(child, None)
-        for heap in self._heaps:
-            heap.discard(child)
 
     def largest(self, *, by_size: bool) -> Branch[T] | Leaf[T] | None:
         """Return the largest child that has free entries."""
@@ -319,10 +319,6 @@ class HierarchicalQuota(Generic[T]):
             child.num_free += free
             if count or was_free != (child.num_free > 0):
                 parent.changed(child)
-        if count < 0:
-            for parent, child in reversed(pairs):
-                if not child.count:
-                    parent.forget(child)
 
     def _walk(self, share_key: ShareKey) -> list[tuple[Branch[T], Branch[T] | Leaf[T]]]:
         """Return the nodes of a key with their parents, creating missing ones."""

@@ -14,7 +14,7 @@ from shoal_base.bounded import MANY, BoundedDict
 from shoal_p2p.fair import FORWARDED, PUBLISHED
 from shoal_p2p.fetch.pull_queue import Claim, Lane, PullJob, PullQueue, QueueLimits, claim_of
 from shoal_p2p.fetch.stats import FetchStats
-from shoal_p2p.intake.intake import Announcements, check_number
+from shoal_p2p.intake.intake import Announcements
 from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.intake.validation import Source
 from shoal_wire.announcement import Announcement
@@ -98,7 +98,7 @@ class PendingFetches(Announcements):
         ):
             return False
         number = ref.publisher, ref.sequence, ref.batch_id
-        reason = check_number(self._ledger, *number, ref.num_groups, source, trio.current_time())
+        reason = self._ledger.check(*number, ref.num_groups, trio.current_time(), source=source)
         # A listing is not signed, so it charges no publisher; the batch itself would be proof.
         return reason in (None, Reason.EQUIVOCATION)
 

@@ -65,9 +65,9 @@ class IHaveTracker:
         if len(known) > self._max_ids:
             del known[next(iter(known))]
 
-    def is_holder(self, peer: PeerId, key: bytes) -> bool:
-        """Return whether `peer` is known to have a message, or was sent its id."""
-        return key in self._held.get(peer, ())
+    def without(self, key: bytes, peers: Iterable[PeerId]) -> list[PeerId]:
+        """Return those of `peers` that are not known to have a message, nor were sent its id."""
+        return [peer for peer in peers if key not in self._held.get(peer, ())]
 
     def filter_unseen(self, peer: PeerId, keys: Iterable[bytes]) -> list[bytes]:
         """Return those of `keys` that `peer` does not know of, and record them as known."""

@@ -90,8 +90,6 @@ class Mesh:
         self._rng = rng
         self._peers = PeerTable(limits)
         self._meshes = Meshes(settings.mesh, self._peers, score=score, rank=rank, rng=rng)
-        self._networks: dict[PeerId, str | None] = {}
-        """The network of each peer that is being read, by `inbound_gate.prefix_of`."""
         self._cache = FrameCache()
         self._ihave = IHaveTracker(MAX_IDS)
         self._iwant = IWantTracker(max_ids=MAX_IDS, rng=rng)
@@ -170,21 +168,21 @@ class Mesh:
 
     def on_reading(self, peer: PeerId, network: str | None = None) -> None:
         """Record that a stream of `peer`, on a connection from `network`, is being read."""
-        self._networks[peer] = network
+        self._rate_limiter.network_of[peer] = network
 
     def on_reading_ended(self, peer: PeerId) -> None:
         """Record that the inbound stream of `peer` ended, and forget its subscriptions."""
-        self._networks.pop(peer, None)
+        self._rate_limiter.network_of.pop(peer, None)
         self._peers.forget_subscriptions(peer)
         self._meshes.remove(peer)
 
     def may_read(self, peer: PeerId, now: float) -> bool:
         """Return whether `peer` can be read now, without a pause."""
-        return self._limit_of(peer, now).wait_s(now) <= 0
+        return self._rate_limiter.for_peer(peer, now).wait_s(now) <= 0
 
     def pause(self, peer: PeerId, now: float) -> PauseReading | None:
         """Return how long `peer` should not be read from now; None if it can be read."""
-        limit = self._limit_of(peer, now)
+        limit = self._rate_limiter.for_peer(peer, now)
         wait_s = limit.wait_s(now)
         if wait_s <= 0:
             return None
@@ -197,16 +195,13 @@ class Mesh:
         self.on_read_paused(peer, pause.seconds, now)
         if not pause.is_to_blame:
             return []
-        offences = self._limit_of(peer, now).charge_pause(pause.seconds, now)
+        offences = self._rate_limiter.for_peer(peer, now).charge_pause(pause.seconds, now)
         return [Misbehaviour(peer, Cause.FLOOD)] * offences
 
     def on_read_paused(self, peer: PeerId, seconds: float, now: float) -> None:
         """Record that `peer` was not read for `seconds`: messages that it sent may still be
         unread."""
         self._iwant.on_read_paused(peer, seconds, now)
-
-    def _limit_of(self, peer: PeerId, now: float) -> PeerRateLimit:
-        return self._rate_limiter.for_peer(peer, now, network=self._networks.get(peer))
 
     # Topics
 
@@ -230,7 +225,7 @@ class Mesh:
 
     def receive(self, peer: PeerId, rpc: Rpc, now: float) -> list[Event]:
         """Process an RPC of `peer`, or a part of one, and return the resulting events."""
-        limit = self._limit_of(peer, now)
+        limit = self._rate_limiter.for_peer(peer, now)
         limit.charge_read(len(rpc.messages), rpc.num_bytes, now)
         limit.charge_waste(rpc.num_skipped, now)
         events: list[Event] = []
@@ -278,7 +273,7 @@ class Mesh:
         the real message.
         """
         if self.is_known(message.id, now):
-            self._count_copy(peer, message, self._limit_of(peer, now), now)
+            self._count_copy(peer, message, self._rate_limiter.for_peer(peer, now), now)
             return []
         fault = self._reject_reason(message)
         if fault is not None:
@@ -324,8 +319,9 @@ class Mesh:
             self.counts["forwarded"] += 1
             if message.sent_s is not None:
                 self._delivery_lag.on_valid(message.author, message.sent_s, now)
-            for holder in (forwarder, message.author):
-                self._ihave.add_holder(holder, message.id)
+            self._ihave.add_holder(forwarder, message.id)
+            if message.author != forwarder:
+                self._ihave.add_holder(message.author, message.id)
             targets = self._mesh_targets(message)
             events.append(Forward(targets, self._cache_frame(message)))
         return events
@@ -341,7 +337,7 @@ class Mesh:
             author=author,
             forwarder=forwarder,
         )
-        limit = self._limit_of(forwarder, now)
+        limit = self._rate_limiter.for_peer(forwarder, now)
         limit.charge_waste(waste.forwarder_units, now)
         if waste.author_units:
             self._rate_limiter.charge_author(author, waste.author_units, now)
@@ -356,12 +352,11 @@ class Mesh:
     def _mesh_targets(self, message: Message) -> list[PeerId]:
         """Return the mesh members that need a validated message: those that have not sent a
         copy."""
+        members = self._meshes.members.get(message.topics[0], ())
         return [
             peer
-            for peer in self._meshes.members.get(message.topics[0], ())
-            if not self._ihave.is_holder(peer, message.id)
-            and message.id not in self._idontwant.get(peer, ())
-            and self._meshes.is_fit(peer)
+            for peer in self._ihave.without(message.id, members)
+            if message.id not in self._idontwant.get(peer, ()) and self._meshes.is_fit(peer)
         ]
 
     def publish_targets(self, topic: str) -> list[PeerId]:

@@ -115,7 +115,7 @@ class OutboundQueue:
         is_sendable = len(frame) <= MAX_RPC_BYTES + _PREFIX_BYTES
         if self._is_closed or not is_sendable or not kind.has_capacity(len(frame)):
             return False
-        is_first = self._is_idle and not len(self)
+        is_first = self._is_idle and not self._control.frames and not self._data.frames
         if is_first and len(frame) <= _WRITE_NOW_BYTES and self._write_now(frame):
             return True
         kind.append(frame)
@@ -125,14 +125,15 @@ class OutboundQueue:
     async def pop(self, max_bytes: int) -> list[bytes]:
         """Wait for frames and return the next ones, up to `max_bytes` together; empty once the
         queue is closed."""
-        while not self._is_closed and not len(self):
+        control, data = self._control, self._data
+        while not (self._is_closed or control.frames or data.frames):
             self._is_idle = True
             await self._changed.wait()
         self._is_idle = False
         frames: list[bytes] = []
         room = max_bytes
-        while len(self):
-            kind = self._control if self._control.frames else self._data
+        while control.frames or data.frames:
+            kind = control if control.frames else data
             if frames and len(kind.frames[0]) > room:
                 break
             frames.append(kind.pop())

@@ -59,13 +59,13 @@ class PeerRateLimit:
     __slots__ = (
         "_charged",
         "_grace_s",
+        "_levels",
         "_own_work",
         "_pace",
         "_paused_at",
         "_paused_s",
         "_waste",
         "_work",
-        "network",
     )
 
     def __init__(self, limits: FloodLimits, now: float, scale: float = 1.0) -> None:
@@ -76,12 +76,16 @@ class PeerRateLimit:
         self._paused_s = 0.0
         self._paused_at = now
         self._charged = 0
-        self.network: PeerRateLimit | None = None
-        """Limits shared by all peers of one IP network."""
+        self._levels: tuple[PeerRateLimit, ...] = (self,)
 
     @property
-    def _levels(self) -> tuple[PeerRateLimit, ...]:
-        return (self,) if self.network is None else (self, self.network)
+    def network(self) -> PeerRateLimit | None:
+        """Limits shared by all peers of one IP network."""
+        return self._levels[1] if len(self._levels) > 1 else None
+
+    @network.setter
+    def network(self, shared: PeerRateLimit | None) -> None:
+        self._levels = (self,) if shared is None else (self, shared)
 
     def charge_read(self, num_messages: int, num_bytes: int, now: float) -> None:
         """Charge messages and bytes that were read."""
@@ -105,9 +109,8 @@ class PeerRateLimit:
         longest_s = 0.0
         for level in self._levels:
             for bucket in (level._pace, level._waste, level._work):
-                wait_s = bucket.wait_s(0.0, now)
-                if wait_s > longest_s:
-                    longest_s = wait_s
+                if bucket.tokens < 0.0:
+                    longest_s = max(longest_s, bucket.wait_s(0.0, now))
         return longest_s
 
     def is_to_blame(self, now: float) -> bool:
@@ -139,12 +142,14 @@ class RateLimiter:
         self._authors: BoundedDict[PeerId, PeerRateLimit] = BoundedDict()
         """Limits of authors that are not connected. No peer is in both tables."""
         self._networks: BoundedDict[str, PeerRateLimit] = BoundedDict()
+        self.network_of: dict[PeerId, str | None] = {}
+        """The network of each peer that is being read, by `inbound_gate.prefix_of`."""
         self._latest: tuple[PeerId, str | None, PeerRateLimit] | None = None
         """The limit requested last: one RPC asks for it about three times."""
 
-    def for_peer(self, peer: PeerId, now: float, *, network: str | None = None) -> PeerRateLimit:
+    def for_peer(self, peer: PeerId, now: float) -> PeerRateLimit:
         """Return a peer's limit. Beyond a bound the least recently used one is forgotten."""
-        latest = self._latest
+        latest, network = self._latest, self.network_of.get(peer)
         if latest is not None and latest[0] == peer and latest[1] == network:
             return latest[2]
         as_author = self._authors.pop(peer, None)

@@ -18,12 +18,20 @@ from typing import TypeVar
 from shoal_base.bounded import QUEUE_BYTES
 from shoal_p2p.fair import ShareKey
 from shoal_p2p.fair.limiter import FairLimiter
-from shoal_p2p.intake.validation import Rejected, is_light, weight_of
+from shoal_p2p.intake.validation import (
+    Rejected,
+    ValidationContext,
+    is_light,
+    open_payload,
+    parse_payload,
+    weight_of,
+)
 from shoal_p2p.threads import InThread
-from shoal_wire.codec import ParsedBatch
+from shoal_wire.codec import declared_size
 from shoal_wire.digests import group_id
+from shoal_wire.envelope import SignedEnvelope
 from shoal_wire.limits import MAX_BATCH_BYTES
-from shoal_wire.types import SignedBatch
+from shoal_wire.types import PeerId, SignedBatch
 from shoal_wire.verdict import Reason
 
 T = TypeVar("T")
@@ -76,30 +84,41 @@ class BatchDecoder:
 
     async def open(
         self,
-        open_payload: Callable[[ParsedBatch | None], SignedBatch],
-        num_bytes: int,
+        envelope: SignedEnvelope,
         by: ShareKey,
         *,
-        parse: Callable[[], ParsedBatch],
+        author: PeerId,
+        context: ValidationContext,
+        now_ms: int,
+        delivered_by: PeerId | None,
     ) -> SignedBatch:
-        """Return the result of `open_payload`, run in a thread if it is large. Raises Rejected.
+        """Return `open_payload` of the same arguments, run in a thread if it is large.
 
-        `open_payload` is passed the result of `parse` if that was computed. The digests and weights
-        of the groups are cached when this returns.
+        The digests and weights of the groups are cached when this returns.
+
+        Raises:
+            Rejected: with the verdict table's reason.
         """
 
         def open_it() -> SignedBatch:
-            signed = open_payload(parsed)
+            signed = open_payload(
+                envelope,
+                author=author,
+                context=context,
+                now_ms=now_ms,
+                delivered_by=delivered_by,
+                parsed=parsed,
+            )
             for group in signed.batch.groups:
                 group_id(group)
                 weight_of(group)
             return signed
 
-        parsed = None
+        parsed, num_bytes = None, declared_size(envelope.payload)
         if num_bytes <= HEAVY_BYTES:
             return open_it()
         if num_bytes <= PARSED_BYTES:
-            parsed = parse()
+            parsed = parse_payload(envelope, author=author, context=context)
             if is_light(parsed, LIGHT_S):
                 return open_it()
         return await self.in_thread(open_it, by)

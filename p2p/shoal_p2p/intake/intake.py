@@ -1,9 +1,9 @@
 """Validates all batches from peers and queues valid ones for the buffer.
 
-    gossip ──▶ validate ─┬─▶ (cheap, stateless) ─▶ ledger ─▶ task worker ─▶ ledger ─▶ queue ─▶ keep
-    fetched ─▶ validate_fetched ────┤                │            │                     │
-                                 verdict          verdict   ignore on fault       gossip: ignore
-                                                                                  fetched: wait
+    gossip ──▶ validate ─┬─▶ (cheap, stateless) ─▶ ledger ─▶ task worker ─▶ queue ─▶ keep
+    fetched ─▶ validate_fetched ────┤                │            │           │
+                                 verdict          verdict   ignore on fault  gossip: ignore
+                                                                             fetched: wait
 
 Everything up to the queue happens before a message is forwarded, except scoring: rewards are
 computed by the trainer. An announcement is validated without its batch, which is pulled afterwards
@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import trio
@@ -35,8 +34,6 @@ from shoal_p2p.intake.validation import (
     open_announcement,
     open_fetched,
     open_message,
-    open_payload,
-    parse_payload,
     weight_of,
     work_of,
 )
@@ -74,11 +71,6 @@ WAITING_BATCHES = 2 * KEPT_BATCHES
 messages wait unopened until gossip's deadline, so that senders notice that this node is behind.
 Twice `KEPT_BATCHES`. With 256, 16 nodes under twice the load of their cores validated most batches
 several times in vain (`benchmarks.delivery`, *overload*)."""
-
-
-RESERVE_SHARE = 0.25
-"""Share of a publisher's burst of groups that gap repair leaves for its gossip."""
-
 
 _WORKER_TRIES = 3
 
@@ -223,36 +215,30 @@ class Intake:
         work_s, signed = 0.0, None
         try:
             envelope = open_message(data, author=author, context=context)
-            await self._wait_until_open()
-            await self._wait_for_buffer()
-            match envelope.payload_type:
-                case limits.ANNOUNCEMENT_PAYLOAD_TYPE:
-                    announcement = open_announcement(
-                        envelope, author=author, context=context, now_ms=now_ms
-                    )
-                    await self._take_announcement(
-                        announcement, author, forwarder, key, statement=data
-                    )
-                case _:
-                    is_direct, network = author == forwarder, self._network_of(forwarder)
-                    size, by = declared_size(envelope.payload), (network, forwarder)
-                    with self._decoder.reserve(by, size):
-                        signed = await self._decode(envelope, author, forwarder, by)
-                        if key is not None and self._key_of(signed) != key:
-                            raise Rejected(Reason.WRONG_SWARM)
-                        work_s = work_of(signed.batch.groups)
-                        await self._check_new(signed, Source.GOSSIP, is_direct=is_direct)
-                        share_key = (network, PUBLISHED if is_direct else FORWARDED, author)
-                        regenerated = await self._regenerate(
-                            coordinates_of(signed.batch), share_key, is_own=is_direct
-                        )
-                        _reject_for(check_questions(signed.batch, regenerated))
-                        # Checked again: a copy may have been accepted in the meantime.
-                        await self._check_new(signed, Source.GOSSIP, is_direct=is_direct)
-                        self._accept(signed, Source.GOSSIP)
-                    if is_direct:
-                        num_groups = len(signed.batch.groups)
-                        self._ledger.charge_direct(author, num_groups, trio.current_time())
+            await self._wait_for_turn()
+            if envelope.payload_type == limits.ANNOUNCEMENT_PAYLOAD_TYPE:
+                announcement = open_announcement(
+                    envelope, author=author, context=context, now_ms=now_ms
+                )
+                await self._take_announcement(announcement, author, forwarder, key, statement=data)
+                return ACCEPT
+            is_direct, network = author == forwarder, self._network_of(forwarder)
+            by = (network, forwarder)
+            with self._decoder.reserve(by, declared_size(envelope.payload)):
+                signed = await self._decoder.open(
+                    envelope,
+                    by,
+                    author=author,
+                    context=context,
+                    now_ms=now_ms,
+                    delivered_by=forwarder,
+                )
+                batch_key = self._key_of(signed)
+                if key is not None and batch_key != key:
+                    raise Rejected(Reason.WRONG_SWARM)
+                work_s = work_of(signed.batch.groups)
+                share_key = (network, PUBLISHED if is_direct else FORWARDED, author)
+                await self._accept(signed, Source.GOSSIP, batch_key, share_key, is_direct=is_direct)
         except Rejected as rejected:
             return replace(
                 verdict(rejected.reason),
@@ -282,22 +268,13 @@ class Intake:
         signed = None
         try:
             signed = await self._open_fetched(raw, publisher, provider)
-            counted = num_groups if source is Source.BACKFILL else len(signed.batch.groups)
-            announced_on = self._key_of(signed) if key is None else key
-            if (signed.batch.sequence, len(signed.batch.groups), self._key_of(signed)) != (
-                sequence,
-                counted,
-                announced_on,
-            ):
+            batch_key, count = self._key_of(signed), len(signed.batch.groups)
+            counted = num_groups if source is Source.BACKFILL else count
+            announced_on = batch_key if key is None else key
+            if (signed.batch.sequence, count, batch_key) != (sequence, counted, announced_on):
                 raise Rejected(Reason.SIGNER_NOT_SENDER)
-            await self._check_new(signed, source)
             share_key = (self._network_of(provider or publisher), REQUESTED, publisher)
-            regenerated = await self._regenerate_patiently(coordinates_of(signed.batch), share_key)
-            _reject_for(check_questions(signed.batch, regenerated))
-            await self._wait_for_room()
-            # Checked again: gossip may have delivered a copy in the meantime.
-            await self._check_new(signed, source)
-            self._accept(signed, source)
+            await self._accept(signed, source, batch_key, share_key)
         except Rejected as rejected:
             # A batch of this node's own is not the requested publisher's either.
             is_mine = rejected.reason is Reason.CLAIMS_TO_BE_ME
@@ -314,12 +291,11 @@ class Intake:
         """Return how many validated batches wait for the buffer."""
         return self._send.statistics().current_buffer_used
 
-    async def _wait_until_open(self) -> None:
+    async def _wait_for_turn(self) -> None:
+        """Wait until the ledger is restored, and while the buffer is behind."""
         if self._is_open is not None and not self._is_open.is_set():
             await self._is_open.wait()
-
-    async def _wait_for_buffer(self) -> None:
-        while self.queue_length() >= WAITING_BATCHES:
+        while self._send.statistics().current_buffer_used >= WAITING_BATCHES:
             await self._drained.wait()
 
     async def _open_fetched(
@@ -331,24 +307,14 @@ class Intake:
         # About 20 ms a megabyte, too long for the event loop.
         is_large = len(raw) > limits.WHOLE_MESSAGE_BYTES
         by = (self._network_of(provider or publisher), publisher)
-        envelope = await self._decoder.in_thread(open_it, by) if is_large else open_it()
-        return await self._decode(envelope, publisher, provider, by)
-
-    async def _decode(
-        self, envelope: SignedEnvelope, author: PeerId, delivered_by: PeerId | None, by: ShareKey
-    ) -> SignedBatch:
-        """Return the batch in an envelope, decoded inline or in a thread; `by` is its share key."""
-        parse = partial(parse_payload, envelope, author=author, context=self._context)
-        finish = partial(
-            open_payload,
-            envelope,
-            author=author,
+        return await self._decoder.open(
+            await self._decoder.in_thread(open_it, by) if is_large else open_it(),
+            by,
+            author=publisher,
             context=self._context,
             now_ms=self._wall_ms(),
-            delivered_by=delivered_by,
+            delivered_by=provider,
         )
-        size = declared_size(envelope.payload)
-        return await self._decoder.open(lambda parsed: finish(parsed=parsed), size, by, parse=parse)
 
     async def _take_announcement(
         self,
@@ -365,56 +331,77 @@ class Intake:
         if reason is not None:
             await self._refuse(reason, author, sequence, batch_id, statement)
         receiver = self._receivers.announcements
-        _reject_for(receiver.on_announcement(author, announcement, forwarder, key))
+        reason = receiver.on_announcement(author, announcement, forwarder, key)
+        if reason is not None:
+            raise Rejected(reason)
         if not self._receivers.announcements.pulls:
             self._ledger.record(author, sequence, batch_id, num_groups, trio.current_time())
 
-    def _accept(self, signed: SignedBatch, source: Source) -> None:
+    async def _accept(
+        self,
+        signed: SignedBatch,
+        source: Source,
+        key: int,
+        share_key: ShareKey,
+        *,
+        is_direct: bool = False,
+    ) -> None:
+        """Queue an opened batch if it is new and its questions are right. Raises Rejected."""
+        batch, ledger = signed.batch, self._ledger
+        await self._check_new(signed, source, is_direct=is_direct)
+        num_records = ledger.num_records
+        regenerated = await self._regenerate(
+            coordinates_of(batch),
+            share_key,
+            is_own=is_direct,
+            tries=1 if source is Source.GOSSIP else _WORKER_TRIES,
+        )
+        if (reason := check_questions(batch, regenerated)) is not None:
+            raise Rejected(reason)
+        if source is not Source.GOSSIP:
+            await self._wait_for_room()
+        if ledger.num_records != num_records:
+            # A copy may have been accepted in the meantime.
+            await self._check_new(signed, source, is_direct=is_direct)
         if not self._has_room():
             raise Rejected(Reason.BUSY)
         self._send.send_nowait(signed)
-        self._queued_bytes += sum(map(weight_of, signed.batch.groups))
-        batch, now = signed.batch, trio.current_time()
+        self._queued_bytes += sum(map(weight_of, batch.groups))
+        now, num_groups = trio.current_time(), len(batch.groups)
         number = signed.publisher, batch.sequence, signed.batch_id
         if source is Source.BACKFILL:
-            self._ledger.remember(*number, now)
+            ledger.remember(*number, now)
         else:
-            self._ledger.record(*number, len(batch.groups), now)
+            ledger.record(*number, num_groups, now)
         event = BatchAccepted(
             publisher=signed.publisher,
             sequence=batch.sequence,
             previous_sequence=batch.previous_sequence,
-            num_groups=len(batch.groups),
+            num_groups=num_groups,
             source=source,
-            key=self._key_of(signed),
+            key=key,
             delivered_by=signed.delivered_by,
         )
         for observer in self._receivers.observers:
             observer.on_accepted(event)
+        if is_direct:
+            ledger.charge_direct(signed.publisher, num_groups, now)
 
     async def _regenerate(
-        self, tasks: list[TaskCoordinates], share_key: ShareKey, *, is_own: bool = False
+        self, tasks: list[TaskCoordinates], share_key: ShareKey, *, is_own: bool, tries: int
     ) -> list[Digest]:
-        try:
-            return await self._scheduler.question_digests(tasks, share_key, is_own=is_own)
-        except CostLimitExceeded:
-            raise Rejected(Reason.COST_LIMIT) from None
-        except WorkerUnavailable:
-            raise Rejected(Reason.WORKER_UNAVAILABLE) from None
-        except UnknownFamily:
-            raise Rejected(Reason.UNKNOWN_FAMILY) from None
-
-    async def _regenerate_patiently(
-        self, tasks: list[TaskCoordinates], share_key: ShareKey
-    ) -> list[Digest]:
-        for _ in range(_WORKER_TRIES - 1):
+        while True:
+            tries -= 1
             try:
-                return await self._regenerate(tasks, share_key)
-            except Rejected as rejected:
-                if rejected.reason is not Reason.WORKER_UNAVAILABLE:
-                    raise
+                return await self._scheduler.question_digests(tasks, share_key, is_own=is_own)
+            except CostLimitExceeded:
+                raise Rejected(Reason.COST_LIMIT) from None
+            except WorkerUnavailable:
+                if not tries:
+                    raise Rejected(Reason.WORKER_UNAVAILABLE) from None
+            except UnknownFamily:
+                raise Rejected(Reason.UNKNOWN_FAMILY) from None
             await trio.sleep(RETRY_S)
-        return await self._regenerate(tasks, share_key)
 
     async def _wait_for_room(self) -> None:
         with trio.move_on_after(REPLY_S):
@@ -422,8 +409,9 @@ class Intake:
                 await self._drained.wait()
 
     def _has_room(self) -> bool:
-        full = self.queue_length() >= self._send.statistics().max_buffer_size
-        return not full and self._queued_bytes < QUEUE_BYTES
+        queue = self._send.statistics()
+        is_full = queue.current_buffer_used >= queue.max_buffer_size
+        return not is_full and self._queued_bytes < QUEUE_BYTES
 
     async def _check_new(
         self, signed: SignedBatch, source: Source, *, is_direct: bool = False
@@ -431,7 +419,7 @@ class Intake:
         """Check that the batch is new and within its publisher's quota. Raises Rejected."""
         now, num_groups = trio.current_time(), len(signed.batch.groups)
         number = signed.publisher, signed.batch.sequence, signed.batch_id
-        reason = check_number(self._ledger, *number, num_groups, source, now)
+        reason = self._ledger.check(*number, num_groups, now, source=source)
         if (
             is_direct
             and reason is Reason.OVER_QUOTA
@@ -460,30 +448,4 @@ class Intake:
             if pair is not None:
                 log.warning("%s signed two batches as number %d", publisher, sequence)
                 await self._receivers.on_equivocation(pair, statement)
-        raise Rejected(reason)
-
-
-def check_number(
-    ledger: PublisherLedger,
-    publisher: PeerId,
-    sequence: int,
-    batch_id: BatchId,
-    num_groups: int,
-    source: Source,
-    now: float,
-) -> Reason | None:
-    """Return why a batch must be refused by its number or its publisher's quota, or None.
-
-    Recent batches have no quota: the publisher used its quota while this node was offline, and
-    `Backfill` limits its requests by the free space in the buffer.
-    """
-    if source is Source.BACKFILL:
-        return ledger.check_new(publisher, sequence, batch_id)
-    # The quota is meant for live traffic: gossip and announced batches.
-    reserve_share = RESERVE_SHARE if source is Source.GAP else 0.0
-    return ledger.check(publisher, sequence, batch_id, num_groups, now, reserve_share=reserve_share)
-
-
-def _reject_for(reason: Reason | None) -> None:
-    if reason is not None:
         raise Rejected(reason)

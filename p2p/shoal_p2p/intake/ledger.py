@@ -11,8 +11,12 @@ from dataclasses import dataclass, field
 
 from shoal_base.bounded import BoundedDict
 from shoal_p2p.fair.buckets import Rate, TokenBucket
+from shoal_p2p.intake.validation import Source
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
+
+RESERVE_SHARE = 0.25
+"""Share of a publisher's burst of groups that gap repair leaves for its gossip."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +65,8 @@ class PublisherLedger:
             burst=self._limits.burst_groups, per_second=self._limits.groups_per_second
         )
         self._publishers = BoundedDict[PeerId, _Publisher](self._limits.max_publishers)
+        self.num_records = 0
+        """Records so far: what was checked at the same number is still true."""
 
     def is_equivocated(self, publisher: PeerId, sequence: int) -> bool:
         """Return whether this publisher is known to have signed two batches as `sequence`."""
@@ -81,18 +87,6 @@ class PublisherLedger:
             return None
         return max((number for number in entry.sequences if number < sequence), default=None)
 
-    def check_new(self, publisher: PeerId, sequence: int, batch_id: BatchId) -> Reason | None:
-        """Return why a batch is not new, None if it is new. Records nothing."""
-        entry = self._publishers.get(publisher)
-        if entry is None:
-            return None
-        if sequence in entry.equivocated:
-            return Reason.EQUIVOCATION
-        known = entry.sequences.get(sequence)
-        if known is not None:
-            return Reason.DUPLICATE if known == batch_id else Reason.EQUIVOCATION
-        return Reason.DUPLICATE if sequence <= entry.forgotten_up_to else None
-
     def check(
         self,
         publisher: PeerId,
@@ -101,22 +95,30 @@ class PublisherLedger:
         num_groups: int,
         now: float,
         *,
-        reserve_share: float = 0.0,
+        source: Source = Source.GOSSIP,
     ) -> Reason | None:
         """Return why the batch is not new or exceeds its publisher's quota. Records nothing.
 
-        `reserve_share` of the publisher's burst must remain, if a full bucket would leave that
-        much: fetched batches must not use up the quota for gossip. `now` is monotonic seconds.
+        Recent batches have no quota: the publisher used its quota while this node was offline, and
+        `Backfill` limits its requests by the free space in the buffer. A batch that fills a gap
+        leaves `RESERVE_SHARE`, if a full bucket would leave that much. `now` is monotonic seconds.
         """
-        if (reason := self.check_new(publisher, sequence, batch_id)) is not None:
-            return reason
         entry = self._publishers.get(publisher)
+        if entry is not None:
+            if sequence in entry.equivocated:
+                return Reason.EQUIVOCATION
+            known = entry.sequences.get(sequence)
+            if known is not None:
+                return Reason.DUPLICATE if known == batch_id else Reason.EQUIVOCATION
+            if sequence <= entry.forgotten_up_to:
+                return Reason.DUPLICATE
+        if source is Source.BACKFILL:
+            return None
         burst = self._limits.burst_groups
         left = burst if entry is None else entry.quota.available(now)
-        reserve = max(0.0, min(reserve_share * burst, burst - num_groups))
-        if num_groups > left - reserve:
-            return Reason.OVER_QUOTA
-        return None
+        if source is Source.GAP:
+            left -= max(0.0, min(RESERVE_SHARE * burst, burst - num_groups))
+        return Reason.OVER_QUOTA if num_groups > left else None
 
     def charge_direct(self, publisher: PeerId, num_groups: int, now: float) -> bool:
         """Count groups that a publisher delivered itself.
@@ -130,12 +132,13 @@ class PublisherLedger:
         self, publisher: PeerId, sequence: int, batch_id: BatchId, num_groups: int, now: float
     ) -> None:
         """Record a valid batch and charge its groups to the publisher's quota."""
-        self._entry(publisher, now).quota.take(num_groups, now)
         self.remember(publisher, sequence, batch_id, now)
+        self._publishers[publisher].quota.take(num_groups, now)
 
     def remember(self, publisher: PeerId, sequence: int, batch_id: BatchId, now: float) -> None:
         """Record a batch without charging quota: from disk, or from a peer's recent batches."""
         entry = self._entry(publisher, now)
+        self.num_records += 1
         if sequence not in entry.sequences:
             heapq.heappush(entry.lowest, sequence)
         entry.sequences[sequence] = batch_id
@@ -150,6 +153,7 @@ class PublisherLedger:
     ) -> Equivocation | None:
         """Record two batches under one number; return the pair, None if it was known already."""
         entry = self._entry(publisher, now)
+        self.num_records += 1
         first = entry.sequences.get(sequence)
         if first is None or first == second or sequence in entry.equivocated:
             return None

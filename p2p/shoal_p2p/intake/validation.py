@@ -46,7 +46,10 @@ def weight_of(group: RolloutGroup) -> int:
     try:
         return group.known_weight
     except AttributeError:
-        texts = sum(map(_width, (completion.text for completion in group.completions)))
+        texts = 0
+        for completion in group.completions:
+            if not completion.text.isascii():
+                texts += _width(completion.text)
         if (inline := group.task.inline) is not None:
             texts += _width(inline.question) + _width(inline.answer)
         logprobs = sum(len(completion.logprobs or ()) for completion in group.completions)
@@ -57,7 +60,7 @@ def weight_of(group: RolloutGroup) -> int:
             + texts
             + _LOGPROB_OVERHEAD_BYTES * logprobs
         )
-        group.note("known_weight", found)
+        object.__setattr__(group, "known_weight", found)
         return found
 
 

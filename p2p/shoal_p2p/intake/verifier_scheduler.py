@@ -93,20 +93,20 @@ class CostModel:
     def __init__(self) -> None:
         self._costs: BoundedDict[str, float] = BoundedDict()
 
+    def of(self, family: str) -> float:
+        """Return the estimated cost of one task of a family in seconds."""
+        return self._costs.get(family, _INITIAL_COST_S)
+
     def estimate(self, tasks: Sequence[TaskCoordinates]) -> float:
         """Return the estimated cost of `tasks` in seconds."""
         families = Counter(task.family for task in tasks)
-        return sum(num * self.task_cost(family) for family, num in families.items())
-
-    def task_cost(self, family: str) -> float:
-        """Return the estimated cost of one task of a family in seconds."""
-        return self._costs.get(family, _INITIAL_COST_S)
+        return sum(num * self._costs.get(name, _INITIAL_COST_S) for name, num in families.items())
 
     def update(self, tasks: Sequence[TaskCoordinates], seconds: float) -> None:
         """Update the estimates with the measured total of `tasks`."""
         factor = seconds / max(_MIN_COST_S, self.estimate(tasks))
         for family in {task.family for task in tasks}:
-            cost = self.task_cost(family)
+            cost = self._costs.get(family, _INITIAL_COST_S)
             step = _RISE if factor > 1.0 else _FALL
             if family not in self._costs:
                 step = 1.0
@@ -215,16 +215,14 @@ class WorkerQueue:
         job = self._enqueue(share_key, tasks)
         try:
             with trio.move_on_after(self._timeout_s):
-                while job.rest and job.used_s < MAX_COST_S:
+                while job.used_s < MAX_COST_S:
                     if not job.turn.is_set():
                         await job.turn.wait()
                     await self._run_slice(job)
-                    self._end_slice(job)
-                    if job.rest:
-                        self._queue.add(share_key, job, first=True)
-                        self._start_slices()
-                if not job.rest:
-                    return job.found
+                    if len(job.found) == len(tasks):
+                        return job.found
+                    self._queue.add(share_key, job, first=True)
+                    self._start_slices()
         finally:
             self._dequeue(job)
         own_cost_s = job.used_s + self._costs.estimate(job.rest)
@@ -270,7 +268,7 @@ class WorkerQueue:
         part: list[TaskCoordinates] = []
         cost_s = 0.0
         for task in tasks[:FEW]:
-            of_task = self._costs.task_cost(task.family)
+            of_task = self._costs.of(task.family)
             if part and cost_s + of_task > SLICE_S:
                 break
             part.append(task)
@@ -288,6 +286,8 @@ class WorkerQueue:
             if self._running[0] is job:
                 self._settle(job, began, is_done=is_done)
             self._running.remove(job)
+            self._num_running -= 1
+            job.part, job.turn = [], trio.Event()
 
     def _settle(self, job: _WaitingBatch, began: float, *, is_done: bool) -> None:
         """Charge a slice for its measured time.
@@ -302,16 +302,12 @@ class WorkerQueue:
             self._queue.charge(job.share_key, max(0.0, elapsed_s - job.part_s) * job.surcharge)
             self._costs.update(job.part, elapsed_s)
 
-    def _end_slice(self, job: _WaitingBatch) -> None:
-        job.part, job.turn = [], trio.Event()
-        self._num_running -= 1
-
     def _dequeue(self, job: _WaitingBatch) -> None:
         self._queue.discard(job.share_key, job)
         origin = job.share_key[:_ORIGIN_LEVELS]
         self._jobs[origin].remove(job)
         if not self._jobs[origin]:
             del self._jobs[origin]
-        if job.part:
-            self._end_slice(job)
+        if job.part:  # its turn had come, and it did not run
+            self._num_running -= 1
         self._start_slices()

@@ -106,7 +106,7 @@ class Reputation:
 
         Also None if the peer is banned already.
         """
-        if self.is_protected(peer_id) or self.board.score(peer_id, now) >= BAN_BELOW:
+        if self.score(peer_id, now) >= BAN_BELOW:
             return None
         if self.banned_for(peer_id, now) is not None:
             return None
@@ -123,7 +123,9 @@ class Reputation:
 
     def score(self, peer_id: PeerId, now: float) -> float:
         """Return a peer's score for gossip; 0 for a protected peer."""
-        return 0.0 if self.is_protected(peer_id) else self.board.score(peer_id, now)
+        if peer_id in self._always or peer_id in self._protected:
+            return 0.0
+        return self.board.score(peer_id, now)
 
     def rank(self, peer_id: PeerId, now: float) -> float:
         """Return how valuable a connection to this peer is: score plus weighted credit."""

@@ -233,10 +233,10 @@ class Scoreboard:
         self._entries.pop(peer_id, None)
 
     def _credit(self, peer_id: PeerId, now: float) -> None:
-        entry = self._entry(peer_id, now)
-        if now - entry.credited_at >= _CREDIT_INTERVAL_SECONDS:
-            entry.credited_at = now
+        known = self._entries.get(peer_id)
+        if known is None or now - known.credited_at >= _CREDIT_INTERVAL_SECONDS:
             self.charge(peer_id, Cause.FIRST_DELIVERY, now)
+            self._entries[peer_id].credited_at = now
 
     def _entry(self, peer_id: PeerId, now: float) -> _Entry:
         """Return a peer's entry, decayed to `now`."""

@@ -436,7 +436,8 @@ class RolloutPool:
                 new.append(group)
             elif outcome is InsertOutcome.DUPLICATE and not own and self._is_anothers(group):
                 also.append(entry)
-        self._note_copies(also)
+        if also:
+            self._note_copies(also)
         if new:
             self._tell(NewGroups(groups=tuple(new), at_ms=self._store.wall_ms()))
 

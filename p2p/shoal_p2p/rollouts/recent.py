@@ -27,6 +27,8 @@ class RecentGroup:
     number: int
     """Increasing number; `--follow` requests groups after it."""
     group: PublishedGroup
+    num_bytes: int
+    """Its weight in memory."""
     received_ms: int | None
     """Wall clock when this process received it."""
     rewards: tuple[float, ...] | None = None
@@ -34,11 +36,6 @@ class RecentGroup:
     """True if it was trained on; None if unknown."""
     skip_reason: str = ""
     """A `SkipReason` if it was not."""
-
-    @property
-    def num_bytes(self) -> int:
-        """Its weight in memory."""
-        return weight_of(self.group.group)
 
 
 class RecentRollouts:
@@ -58,12 +55,15 @@ class RecentRollouts:
 
     def add(self, group: PublishedGroup, *, received_ms: int | None = None) -> None:
         """Remember a group; one that is known becomes the newest."""
-        if weight_of(group.group) > _MAX_WHOLE_BYTES:
+        num_bytes = weight_of(group.group)
+        if num_bytes > _MAX_WHOLE_BYTES:
             group = truncate(group, max_chars=_MAX_CHARS)
+            num_bytes = weight_of(group.group)
         self._forget(group.group_id)
-        recent = RecentGroup(number=self._next, group=group, received_ms=received_ms)
-        self._groups[group.group_id] = recent
-        self.num_bytes += recent.num_bytes
+        self._groups[group.group_id] = RecentGroup(
+            number=self._next, group=group, num_bytes=num_bytes, received_ms=received_ms
+        )
+        self.num_bytes += num_bytes
         self._next += 1
         while len(self._groups) > self._capacity or self.num_bytes > MAX_BYTES:
             self._forget(next(iter(self._groups)))

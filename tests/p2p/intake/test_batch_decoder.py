@@ -214,7 +214,9 @@ def test_a_forwarder_of_expensive_batches_waits_and_is_not_charged() -> None:
 def test_names_of_one_network_share_what_they_may_make_others_work() -> None:
     gate = RateLimiter(LIMITS)
     for name in range(50):
-        flow = gate.for_peer(PeerId(str(name)), 0.0, network="net")
+        peer = PeerId(str(name))
+        gate.network_of[peer] = "net"
+        flow = gate.for_peer(peer, 0.0)
         flow.charge_work(0.1, 0.0, own_message=True)
     assert flow.wait_s(0.0) > 1.0
     assert not flow.is_to_blame(0.0)
