@@ -26,10 +26,21 @@ T = TypeVar("T")
 
 
 class _QueueNode(Generic[T]):
-    __slots__ = ("charged", "children", "clock", "items", "num_waiting", "reserved", "waiting")
+    __slots__ = (
+        "charged",
+        "children",
+        "clock",
+        "held",
+        "items",
+        "num_waiting",
+        "reserved",
+        "waiting",
+    )
 
     def __init__(self, charged: float = 0.0) -> None:
         self.reserved = 0.0
+        self.held = 0.0
+        """Reserved on any level below; the node is not idle meanwhile."""
         self.charged = charged
         self.clock = 0.0
         """Charge of the child served last, before that service: new children start there."""
@@ -45,7 +56,7 @@ class _QueueNode(Generic[T]):
 
     @property
     def is_idle(self) -> bool:
-        return not (self.num_waiting or self.reserved)
+        return not (self.num_waiting or self.held)
 
     def forget_debts(self) -> None:
         """Drop idle children without debt; above the bound also the oldest debtors."""
@@ -106,15 +117,19 @@ class FairQueue(Generic[T]):
 
     def reserve(self, share_key: ShareKey, amount: float = 1.0, *, skip: int = 0) -> None:
         """Count `amount` for a key until it is released, except on its first `skip` levels."""
-        for node in self._make_nodes(share_key)[skip:]:
-            node.reserved += amount
+        for level, node in enumerate(self._make_nodes(share_key)):
+            node.held += amount
+            if level >= skip:
+                node.reserved += amount
 
     def release(self, share_key: ShareKey, amount: float = 1.0, *, skip: int = 0) -> None:
         """Release an amount that was reserved with the same arguments."""
         nodes = self._nodes(share_key)
         assert nodes is not None, "release without a reservation"
-        for node in nodes[1 + skip :]:
-            node.reserved -= amount
+        for level, node in enumerate(nodes[1:]):
+            node.held -= amount
+            if level >= skip:
+                node.reserved -= amount
         self._prune(share_key, nodes)
 
     def charge(self, share_key: ShareKey, amount: float) -> None:
@@ -180,7 +195,7 @@ class FairQueue(Generic[T]):
         for key, (parent, node) in reversed(
             list(zip(share_key, itertools.pairwise(nodes), strict=True))
         ):
-            if not (node.num_waiting or node.reserved) and node.charged <= parent.clock:
+            if not (node.num_waiting or node.held) and node.charged <= parent.clock:
                 del parent.children[key]
             if len(parent.children) > REMEMBERED:
                 parent.forget_debts()

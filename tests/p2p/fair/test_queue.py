@@ -60,6 +60,18 @@ def test_what_does_not_fit_is_passed_over() -> None:
     assert len(queue) == 2
 
 
+def test_a_reservation_that_skips_the_first_level_lasts_until_it_is_released() -> None:
+    queue = FairQueue[str]()
+    queue.reserve(("x", "a"), 5.0, skip=1)
+    queue.add(("x", "b"), "b")
+    assert queue.pop() == (("x", "b"), "b")  # x is idle now
+    queue.add(("x", "a"), "a")
+    queue.add(("x", "b"), "b")
+    assert drained(queue) == "ba"
+    queue.release(("x", "a"), 5.0, skip=1)
+    assert queue._root.children["x"].children["a"].reserved == 0
+
+
 def test_what_is_remembered_is_bounded() -> None:
     queue = FairQueue[str]()
     for number in range(3 * REMEMBERED):
