@@ -7,7 +7,7 @@ one group. The receiver's calls of product code are counted with `sys.setprofile
 
     wire    from the stream of gossip to the group in the buffer
     lease   from the trainer's request for a group to its reply
-    end     the trainer's rewards and the end of the lease, with their IPC messages
+    end     the trainer's report of rewards, which ends the lease, and the IPC messages of both
 
 A coroutine counts once, however often it is resumed. `file_changes` counts the calls whose code is
 in another file than that of the call before. `types` are the classes of the records (dataclasses,
@@ -176,19 +176,13 @@ class TracedRun:
             with lease.recording():
                 reply = await _ask(receiver, m.Sample(num_external=1, lease_seconds=60.0))
             assert isinstance(reply, m.SampleReply)
-            (group,) = (sampled.published for sampled in reply.groups)
-            bodies = (
-                m.Report(
-                    groups=(
-                        m.GroupReport(
-                            group_id=group.group_id,
-                            publisher=group.publisher,
-                            rewards=rewards_of(group.group),
-                        ),
-                    )
-                ),
-                m.EndLeases(consumed_ids=(group.group_id,)),
+            (group,) = reply.groups
+            earned = m.GroupReport(
+                group_id=group.group_id,
+                publisher=group.publisher,
+                rewards=rewards_of(group.group),
             )
+            bodies = [m.Report(groups=(earned,), consumed_ids=(group.group_id,))]
             with end.recording():
                 for body in bodies:
                     await _ask(receiver, body)

@@ -226,6 +226,8 @@ class Trainer:
         run, progress, record = self.training_run, self.training_run.progress, outcome.record
         run.round = record.round
         run.policy_version += outcome.stats.num_steps
+        if not self._checkpoint_pace.is_due:  # otherwise the checkpoint sends it
+            self._link.send_report()
         progress.add(record)
         progress.groups_not_shared += outcome.num_not_shared
         self._write_metrics("round", round_metrics(record, progress))
@@ -238,6 +240,7 @@ class Trainer:
         if self._rollback_watch.is_due(outcome.stats):
             self._roll_back()
         self._checkpoint_if_due()
+        self._link.send_report()
 
     def _checkpoint_if_due(self) -> None:
         if not self._checkpoint_pace.is_due:

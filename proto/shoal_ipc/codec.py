@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from shoal_ipc import messages as m
 from shoal_ipc.v1 import ipc_pb2 as pb
 from shoal_wire.codec import ROLLOUT_WIRES
@@ -41,25 +39,16 @@ def decode_ipc(raw: bytes) -> m.IpcFrame:
         raise FrameError(str(error)) from None
 
 
-def _write_sampled(item: m.SampledGroup) -> dict[str, Any]:
-    return {
-        **_WIRES.of(PublishedGroup).write(item.published),
-        "is_local": item.is_local,
-        "network": item.network,
-    }
+_GROUP = Wires(ROLLOUT_WIRES).of(PublishedGroup)
 
 
-def _read_sampled(message: pb.SampledGroup) -> m.SampledGroup:
-    published: PublishedGroup = _WIRES.of(PublishedGroup).read(message)
+def _read_group(message: pb.PublishedGroup) -> PublishedGroup:
+    published: PublishedGroup = _GROUP.read(message)
     if content_id(published.group) != published.group_id:
         raise FrameError("sampled group does not have the content its id names")
-    if len(message.network) > m.MAX_LABEL_CHARS:
+    if len(published.network) > m.MAX_LABEL_CHARS:
         raise FrameError("sampled group has a label longer than any network's")
-    return m.SampledGroup(
-        published=published,
-        is_local=message.is_local,
-        network=message.network,
-    )
+    return published
 
 
 _WIRES = Wires(
@@ -70,8 +59,7 @@ _WIRES = Wires(
             unknown="control states no known action",
         ),
         **ROLLOUT_WIRES,
-        # The published fields are in the message itself, not in a nested one.
-        m.SampledGroup: Wire(write=_write_sampled, read=_read_sampled),
+        PublishedGroup: Wire(write=_GROUP.write, read=_read_group),
     }
 )
 _FRAMES: OneOf[m.Body] = OneOf(

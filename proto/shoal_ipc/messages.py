@@ -91,44 +91,16 @@ class PublishReply:
 class Sample:
     """Lease groups → `SampleReply` at once, with at most this many."""
 
-    num_local: int = 0
-    """Ignored: a node stores none of the trainer's own groups for sampling."""
     num_external: int = 0
-    strategy: str = ""
-    """Empty or `uniform_publishers`; a node refuses any other."""
     lease_seconds: float = 600.0
-    exclude_ids: tuple[GroupId, ...] = ()
-    """Empty; a node refuses to exclude groups by id."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampledGroup:
-    """A leased group and its origin.
-
-    `network` is an opaque label of its publisher's IP network, for comparison only; empty if the
-    node has never been connected to the publisher.
-    """
-
-    published: PublishedGroup
-    is_local: bool
-    network: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleReply:
     """Leased groups, and how many more are ready."""
 
-    groups: tuple[SampledGroup, ...]
-    ready_local: int
+    groups: tuple[PublishedGroup, ...]
     ready_external: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndLeases:
-    """End leases → `Ok`, sent only when the consumed ids are on disk."""
-
-    consumed_ids: tuple[GroupId, ...] = ()
-    released_ids: tuple[GroupId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,9 +141,17 @@ class GroupOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Verified rewards, or the outcomes of a round → `Ok`."""
+    """The fate of leased groups → `Ok`, sent only when the consumed ids are on disk.
 
+    It may be repeated: rewards count once for a group, and outcomes once for a round.
+    """
+
+    consumed_ids: tuple[GroupId, ...] = ()
+    """Groups that are never sampled again: their effect is in a checkpoint, or they are useless."""
+    released_ids: tuple[GroupId, ...] = ()
+    """Groups that may be sampled again."""
     groups: tuple[GroupReport, ...] = ()
+    """Rewards by verification."""
     round: int = 0
     """The round that has ended; 0 if none has."""
     outcomes: tuple[GroupOutcome, ...] = ()
@@ -279,7 +259,6 @@ Body = (
     | PublishReply
     | Sample
     | SampleReply
-    | EndLeases
     | Ok
     | Report
     | TrainerStatus

@@ -172,3 +172,6 @@ class PublishedGroup:
     policy: PolicyInfo
     sampling: SamplingParams
     group: RolloutGroup
+    network: str = field(default="", compare=False)
+    """On the node's socket: an opaque label of its publisher's IP network, for comparison only.
+    Empty if the node has never been connected to the publisher. Unlike the rest, not signed."""

@@ -167,14 +167,15 @@ class Swarm:
         usable: list[LeasedGroup] = []
         skipped: list[GroupId] = []
         waiting: list[GroupId] = []
-        tasks = [item.published.group.task for item in leased]
+        tasks = [item.group.task for item in leased]
         for item, question in zip(leased, self._tasks.for_training(tasks), strict=True):
             if isinstance(question, Question):
-                usable.append(LeasedGroup(question, item.published))
+                usable.append(LeasedGroup(question, item))
             else:
                 target = waiting if question is Split.UNAVAILABLE else skipped
-                target.append(item.published.group_id)
+                target.append(item.group_id)
         self._link.end_leases(consumed=skipped, released=waiting)
+        self._link.send_report()
         return usable
 
     def verify(self, groups: Sequence[Group | LeasedGroup]) -> list[list[float]]:
@@ -189,8 +190,8 @@ class Swarm:
             for one, earned in zip(groups, verified, strict=True)
             if isinstance(one, LeasedGroup) and not isinstance(earned, MissingReward)
         ]
-        if reports:
-            self._link.report(reports)
+        self._link.report(reports)
+        self._link.send_report()
         return list(map(fill_zeros, verified, [len(one.answers) for one in groups]))
 
     def acknowledge(self, groups: Sequence[LeasedGroup | GroupId]) -> bool:
@@ -217,6 +218,7 @@ class Swarm:
     def release(self, groups: Sequence[LeasedGroup]) -> None:
         """End leases of groups that were not trained on: they may be sampled again."""
         self._link.end_leases(released=[one.id for one in groups])
+        self._link.send_report()
 
     def close(self) -> None:
         """Send queued groups, end all leases, and stop the node if `shoal.connect` started it."""
@@ -232,7 +234,7 @@ class Swarm:
     def _check_place(self) -> None:
         """Raise SwarmError if another program has become the node's trainer."""
         try:
-            self._client.call(m.EndLeases(), m.Ok)
+            self._client.call(m.Report(), m.Ok)
         except NodeRefused as refused:
             raise SwarmError(f"{refused}; connect again to take it back") from None
         except NodeUnavailable:

@@ -26,6 +26,6 @@ def test_the_path_is_traced_from_the_stream_to_the_lease() -> None:
     assert whole["calls"] == sum(part["calls"] for part in parts)
     assert all(0 < part["functions"] <= part["calls"] for part in parts)
     assert {"SignedEnvelope", "RolloutGroup"} <= set(results["wire"]["types"].split(", "))
-    assert "SampledGroup" in results["lease"]["types"]
-    assert results["end"]["ipc_messages"] == 3
+    assert "PublishedGroup" in results["lease"]["types"]
+    assert results["end"]["ipc_messages"] == 2
     assert traced() == results

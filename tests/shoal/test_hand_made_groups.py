@@ -93,7 +93,7 @@ def test_a_publisher_may_not_do_what_a_trainer_does(node: RunningNode) -> None:
         closing(node.client(m.Role.PUBLISHER)) as client,
         pytest.raises(NodeRefused, match="role publisher may not send Sample"),
     ):
-        client.call(m.Sample(num_local=1, num_external=1), m.Ok)
+        client.call(m.Sample(num_external=1), m.Ok)
 
 
 def test_a_person_answers_at_the_terminal(

@@ -62,7 +62,7 @@ def test_what_a_node_shares_reaches_another_with_another_judge(
             until = time.monotonic() + 60.0
             while len(found) < 2 and time.monotonic() < until:
                 drawn = drawing.call(m.Sample(num_external=4), m.SampleReply).groups
-                found |= {each.published.group.task.seed for each in drawn}
+                found |= {each.group.task.seed for each in drawn}
                 time.sleep(0.1)
             assert found == {task.seed for task in tasks}
             drawing.close()
@@ -87,7 +87,7 @@ def test_each_node_ends_with_its_own_scores_and_no_peer_is_penalised(
                 assert verdict.reason is reason and verdict.outcome is not Outcome.REJECT
             client = own.client()
             (drawn,) = client.call(m.Sample(num_external=4), m.SampleReply).groups
-            group = drawn.published.group
+            group = drawn.group
             scores = {}
             for name, file in files.items():
                 judged = load_task_file(file)
@@ -99,8 +99,8 @@ def test_each_node_ends_with_its_own_scores_and_no_peer_is_penalised(
                 "b": pytest.approx([0.8, 0.5, 0.2]),
             }
             report = m.GroupReport(
-                group_id=drawn.published.group_id,
-                publisher=drawn.published.publisher,
+                group_id=drawn.group_id,
+                publisher=drawn.publisher,
                 rewards=tuple(scores["b"]),
             )
             assert client.call(m.Report(groups=(report,)), m.Ok).count == 1

@@ -317,7 +317,7 @@ class SimulatedNode:
         sample = m.Sample(num_external=self.settings.external, lease_seconds=60.0)
         answer = await self._ask(service, sample)
         assert isinstance(answer, m.SampleReply)
-        drawn = [sampled.published for sampled in answer.groups]
+        drawn = list(answer.groups)
         reports = []
         for group in drawn:
             self.drawn += 1
@@ -330,7 +330,7 @@ class SimulatedNode:
                 )
             )
         await self._ask(service, m.Report(groups=tuple(reports)))
-        await self._ask(service, m.EndLeases(consumed_ids=tuple(g.group_id for g in drawn)))
+        await self._ask(service, m.Report(consumed_ids=tuple(g.group_id for g in drawn)))
 
     def _status(self) -> dict[str, object]:
         return {

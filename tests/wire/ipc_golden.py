@@ -49,18 +49,15 @@ GROUPS = (
         ),
     ),
 )
-SAMPLED = m.SampledGroup(
-    published=PublishedGroup(
-        group_id=group_id(GROUPS[1]),
-        publisher=PEER,
-        batch_id=batch_id(b"an envelope"),
-        round=2**40 - 1,
-        created_ms=sample.NOW_MS,
-        policy=POLICY,
-        sampling=SAMPLING,
-        group=GROUPS[1],
-    ),
-    is_local=True,
+SAMPLED = PublishedGroup(
+    group_id=group_id(GROUPS[1]),
+    publisher=PEER,
+    batch_id=batch_id(b"an envelope"),
+    round=2**40 - 1,
+    created_ms=sample.NOW_MS,
+    policy=POLICY,
+    sampling=SAMPLING,
+    group=GROUPS[1],
 )
 
 BODIES: dict[str, m.Body] = {
@@ -81,13 +78,11 @@ BODIES: dict[str, m.Body] = {
     "publish reply to a resend": m.PublishReply(
         sequence=1, batch_id=batch_id(b"an envelope"), is_new=False
     ),
-    "sample": m.Sample(
-        num_local=4, num_external=12, strategy="uniform", lease_seconds=1.5, exclude_ids=IDS
-    ),
+    "sample": m.Sample(num_external=12, lease_seconds=1.5),
     "sample by default": m.Sample(num_external=1),
-    "sample reply": m.SampleReply(groups=(SAMPLED,), ready_local=3, ready_external=2**20),
-    "empty sample reply": m.SampleReply(groups=(), ready_local=0, ready_external=0),
-    "end_leases": m.EndLeases(consumed_ids=IDS, released_ids=IDS[1:]),
+    "sample reply": m.SampleReply(groups=(SAMPLED,), ready_external=2**20),
+    "empty sample reply": m.SampleReply(groups=(), ready_external=0),
+    "end of leases": m.Report(consumed_ids=IDS, released_ids=IDS[1:]),
     "ok": m.Ok(count=2),
     "done with nothing": m.Ok(),
     "report": m.Report(
@@ -139,9 +134,7 @@ BODIES: dict[str, m.Body] = {
         ),
     ),
     "sample reply that says where a group came from": m.SampleReply(
-        groups=(replace(SAMPLED, is_local=False, network="192.0.2.0/24"),),
-        ready_local=0,
-        ready_external=0,
+        groups=(replace(SAMPLED, network="192.0.2.0/24"),), ready_external=0
     ),
 }
 

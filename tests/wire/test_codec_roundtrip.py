@@ -75,7 +75,7 @@ def test_a_sampled_group_under_a_false_id_is_refused() -> None:
 
 
 def test_a_sampled_groups_label_is_bounded_and_may_be_empty() -> None:
-    item = ipc_pb2.SampledGroup(group_id=digests.group_id(sample.group()))
+    item = ipc_pb2.PublishedGroup(group_id=digests.group_id(sample.group()))
     item.group.CopyFrom(sample.batch_message().groups[0])
     frame = ipc_pb2.IpcFrame(request_id=1, sample_reply=ipc_pb2.SampleReply(groups=[item]))
     for text in ("", "x" * m.MAX_LABEL_CHARS):

@@ -10,7 +10,6 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from shoal_ipc import messages as m
 from shoal_wire import digests
 from shoal_wire.fields import OutOfBoundsError
 from shoal_wire.judge_messages import SealedRecord
@@ -51,8 +50,8 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.none() | _OPTIONAL[kind]
     if kind is SealedRecord:
         return _built(kind, envelope=st.binary(min_size=1, max_size=60))
-    if kind is m.SampledGroup:
-        return _built(kind, published=published_groups())
+    if kind is PublishedGroup:
+        return published_groups()
     if is_dataclass(kind):
         return _built(kind)
     inside = get_args(kind)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import trio
@@ -35,8 +36,6 @@ log = logging.getLogger(__name__)
 
 _MAX_LEASE_SECONDS = 24 * HOUR_S
 """Longest lease; those that a trainer names in its hello get this length."""
-_STRATEGIES = ("", "uniform_publishers")
-"""Names of the only sampling strategy."""
 _MAX_SAMPLE_BYTES = MAX_IPC_FRAME_BYTES // 2
 
 
@@ -150,16 +149,15 @@ class Service(InspectorService):
                 return await self._publish(body, MAX_PACED_GROUPS)
             case m.Sample():
                 return self._sample(holder, body)
-            case m.EndLeases():
-                count = await self._pool.settle(holder, body.consumed_ids, body.released_ids)
-                return m.Ok(count=count)
             case m.Report():
+                # First the rewards: a group that is consumed leaves the buffer.
                 for report in body.groups:
                     self._link.recent.verified(report.group_id, report.rewards)
                     self._pool.verified(report.group_id, report.rewards)
                 if body.round:
                     self._link.record_outcomes(body)
-                return m.Ok(count=len(body.groups))
+                ended = await self._pool.settle(holder, body.consumed_ids, body.released_ids)
+                return m.Ok(count=len(body.groups) + ended)
             case m.TrainerStatus():
                 return self._take_status(body)
             case m.JudgeAsk() | m.JudgeAnswer():
@@ -195,10 +193,6 @@ class Service(InspectorService):
         return m.PublishReply(sequence=own.sequence, batch_id=own.batch_id, is_new=own.is_new)
 
     def _sample(self, holder: str, body: m.Sample) -> m.Body:
-        if body.strategy not in _STRATEGIES:
-            return m.Failure(reason=f"unknown strategy {body.strategy!r}")
-        if body.exclude_ids:
-            return m.Failure(reason="a sample cannot exclude groups by id")
         entries = self._pool.lease(
             holder,
             min(body.num_external, MANY),
@@ -208,9 +202,10 @@ class Service(InspectorService):
         for entry in entries:
             self._link.learning.origins.note(entry)
         return m.SampleReply(
-            groups=tuple(_sampled(entry) for entry in entries),
-            # Local groups are never sampled here: `num_local` is ignored.
-            ready_local=0,
+            groups=tuple(
+                replace(entry.group, network=entry.network[: m.MAX_LABEL_CHARS])
+                for entry in entries
+            ),
             ready_external=self._pool.buffer.ready(),
         )
 
@@ -244,12 +239,6 @@ class Service(InspectorService):
 def _storage_failure(error: StoreError) -> m.Failure:
     full = error.fault is StoreFault.FULL
     return m.Failure(reason=f"{m.NO_ROOM}: {error}" if full else str(error), retryable=True)
-
-
-def _sampled(entry: BufferEntry) -> m.SampledGroup:
-    return m.SampledGroup(
-        published=entry.group, is_local=False, network=entry.network[: m.MAX_LABEL_CHARS]
-    )
 
 
 def _lease_seconds(requested: float) -> float:

@@ -14,13 +14,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Sequence
-from typing import TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from shoal_base.waits import HOUR_S
 from shoal_ipc import messages as m
 from shoal_ipc.client import Leases, NodeClient, NodeRefused, NodeUnavailable
 from shoal_policy.node.send_queue import SendQueue, ShareCounts
-from shoal_wire.types import GroupId, PeerId
+from shoal_wire.types import GroupId, PeerId, PublishedGroup
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,9 @@ class NodeLink:
         if client is not None:
             client.leases = self.leases
         self._send_queue = SendQueue(client)
-        self._ahead: deque[m.SampledGroup] = deque()
+        self._pending = m.Report()
+        """Reported, not sent yet."""
+        self._ahead: deque[PublishedGroup] = deque()
         """Leased, not yet returned by `sample`."""
         self._leased: dict[GroupId, None] = {}
         """Leased, neither trained on nor ended."""
@@ -101,7 +104,7 @@ class NodeLink:
         """
         self._ahead.extend(self._lease(count - len(self._ahead)))
 
-    def sample(self, count: int) -> tuple[m.SampledGroup, ...]:
+    def sample(self, count: int) -> tuple[PublishedGroup, ...]:
         """Lease up to `count` external groups; empty if the node is unavailable."""
         if not self._ahead:
             return self._lease(count)
@@ -109,16 +112,17 @@ class NodeLink:
 
     def release_ahead(self) -> None:
         """End the leases of groups that were leased ahead and not returned."""
-        self.end_leases(released=[item.published.group_id for item in self._ahead])
+        self.end_leases(released=[group.group_id for group in self._ahead])
         self._ahead.clear()
 
-    def _lease(self, count: int) -> tuple[m.SampledGroup, ...]:
+    def _lease(self, count: int) -> tuple[PublishedGroup, ...]:
         if count <= 0:
             return ()
+        self.send_report()
         request = m.Sample(num_external=count, lease_seconds=_LEASE_SECONDS)
         reply, _ = self._call(request, m.SampleReply)
         groups = () if reply is None else reply.groups
-        self._leased.update((item.published.group_id, None) for item in groups)
+        self._leased.update((group.group_id, None) for group in groups)
         return groups
 
     def hold_until_checkpoint(self, ids: Sequence[GroupId]) -> None:
@@ -134,13 +138,15 @@ class NodeLink:
     def consume_held(self) -> None:
         """Consume the held groups: the checkpoint that contains them is on disk.
 
-        Blocks for the node's reply; without one, every checkpoint and handshake names them again.
+        Sends the report of the round, too. Blocks for the node's reply; without one, every
+        checkpoint and handshake names them again.
         """
         self._unconfirmed.update(self._held)
         self._held.clear()
         if not self._unconfirmed:
             return
-        done, _ = self._call(m.EndLeases(consumed_ids=tuple(self._unconfirmed)), m.Ok)
+        self._add(consumed_ids=tuple(self._unconfirmed))
+        done, _ = self._call(self._take_pending(), m.Ok)
         if done is not None:
             self._unconfirmed.clear()
 
@@ -153,23 +159,40 @@ class NodeLink:
     def end_leases(
         self, *, consumed: Sequence[GroupId] = (), released: Sequence[GroupId] = ()
     ) -> None:
-        """End leases of groups without effect on the weights (`EndLeases`); does not wait.
+        """End leases of groups without effect on the weights, with the next report.
 
-        Consumed ones are never sampled again, released ones may be. If this message is lost with
+        Consumed ones are never sampled again, released ones may be. If that message is lost with
         the connection, so are the leases: any of the groups may be sampled again.
         """
         for group_id in (*consumed, *released):
             self._leased.pop(group_id, None)
-        if consumed or released:
-            self._post(m.EndLeases(consumed_ids=tuple(consumed), released_ids=tuple(released)))
+        self._add(consumed_ids=tuple(consumed), released_ids=tuple(released))
 
     def report(self, reports: Sequence[m.GroupReport]) -> None:
-        """Report rewards to the node; lost if it is unavailable."""
-        self._post(m.Report(groups=tuple(reports)))
+        """Report rewards to the node, with the next report."""
+        self._add(groups=tuple(reports))
 
     def report_outcomes(self, round_number: int, outcomes: Sequence[m.GroupOutcome]) -> None:
-        """Report to the node what became of each group of a round; lost if it is unavailable."""
-        self._post(m.Report(round=round_number, outcomes=tuple(outcomes)))
+        """Report to the node what became of each group of a round, with the next report."""
+        if self._pending.round:
+            self.send_report()
+        self._pending = replace(self._pending, round=round_number, outcomes=tuple(outcomes))
+
+    def send_report(self) -> None:
+        """Send what was reported, if anything; does not wait. Lost if the node is unavailable.
+
+        A lease and a checkpoint send it, too.
+        """
+        if self._pending != m.Report():
+            self._post(self._take_pending())
+
+    def _add(self, **more: tuple[Any, ...]) -> None:
+        known = {name: getattr(self._pending, name) for name in more}
+        self._pending = replace(self._pending, **{n: known[n] + more[n] for n in more})
+
+    def _take_pending(self) -> m.Report:
+        taken, self._pending = self._pending, m.Report()
+        return taken
 
     def send_status(self, json_text: str) -> None:
         """Send the trainer's status to the node."""
@@ -183,7 +206,7 @@ class NodeLink:
 
     def drain(self) -> None:
         """Wait until the node has read all reports, so that closing the connection loses none."""
-        self._call(m.EndLeases(), m.Ok)
+        self._call(self._take_pending(), m.Ok)
 
     def _call(self, body: m.Body, reply_type: type[Reply]) -> tuple[Reply | None, bool]:
         """Return the node's reply or None, and whether to try again later."""
@@ -195,7 +218,7 @@ class NodeLink:
             log.debug("no reply to %s: %s", type(body).__name__, error)
             return None, isinstance(error, NodeRefused) and error.retryable
 
-    def _post(self, body: m.Report | m.TrainerStatus | m.EndLeases) -> None:
+    def _post(self, body: m.Report | m.TrainerStatus) -> None:
         if self._client is None:
             return
         try:

@@ -31,21 +31,21 @@ from shoal_policy.trainer_context import Interrupted, TrainerContext
 from shoal_tasks.read_parts import read_games
 from shoal_tasks.turns import join_messages, split_messages
 from shoal_tasks.types import PlayRequest, Split
-from shoal_wire.types import Completion, GroupId
+from shoal_wire.types import Completion, GroupId, PublishedGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _VerifiedGroup:
     """A leased group that may be trained on."""
 
-    item: m.SampledGroup
+    item: PublishedGroup
     question: Question
     rewards: tuple[float, ...]
     candidate: Candidate
 
     @property
     def group_id(self) -> GroupId:
-        return self.item.published.group_id
+        return self.item.group_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +81,12 @@ class _SampledBatch:
         return [*(one.group_id for one in self.usable), *self.pending]
 
     def skip_group(
-        self, item: m.SampledGroup, rewards: Sequence[float], reason: SkipReason
+        self, item: PublishedGroup, rewards: Sequence[float], reason: SkipReason
     ) -> None:
         """Skip a group for good, with a reason."""
         self.skipped[reason] += 1
-        self.consumed.append(item.published.group_id)
-        one = UnusedGroup(source=item.published, rewards=tuple(rewards), reason=reason)
+        self.consumed.append(item.group_id)
+        one = UnusedGroup(source=item, rewards=tuple(rewards), reason=reason)
         self.unused.append(one)
 
 
@@ -184,20 +184,20 @@ class ExternalSampler:
 
     def _cache_score(self, one: _VerifiedGroup) -> None:
         # Inline questions are not cached: held-out questions of this node may change.
-        if one.item.published.group.task.inline is None:
+        if one.item.group.task.inline is None:
             self._scores[one.group_id] = _CachedScore(
                 one.question, one.rewards, one.candidate.signal
             )
 
     def _verify(
-        self, leased: Sequence[m.SampledGroup], batch: _SampledBatch, config: RoundConfig
+        self, leased: Sequence[PublishedGroup], batch: _SampledBatch, config: RoundConfig
     ) -> None:
         """Score leased groups and sort them into usable and useless ones."""
         batch.count += len(leased)
         known = self._score(leased, batch, config)
         no_signal = []
         for item in leased:
-            if (cached := known.get(item.published.group_id)) is None:
+            if (cached := known.get(item.group_id)) is None:
                 continue
             question, rewards = cached.question, cached.rewards
             candidate = _candidate(item, cached.signal)
@@ -216,7 +216,7 @@ class ExternalSampler:
         reports = [
             m.GroupReport(
                 group_id=one.group_id,
-                publisher=one.item.published.publisher,
+                publisher=one.item.publisher,
                 rewards=one.rewards,
             )
             for one in verified
@@ -225,17 +225,17 @@ class ExternalSampler:
             self._link.report(reports)
 
     def _score(
-        self, leased: Sequence[m.SampledGroup], batch: _SampledBatch, config: RoundConfig
+        self, leased: Sequence[PublishedGroup], batch: _SampledBatch, config: RoundConfig
     ) -> Mapping[GroupId, _CachedScore]:
         """Return the score of each group that may be trained on; each group is scored once."""
         found = {
             group_id: known
             for item in leased
-            if (known := self._scores.get(group_id := item.published.group_id)) is not None
+            if (known := self._scores.get(group_id := item.group_id)) is not None
         }
-        new = [item for item in leased if item.published.group_id not in found]
+        new = [item for item in leased if item.group_id not in found]
         trainable = self._skip_held_out(new, batch)
-        groups = [(g.published.group.task, g.published.group.completions) for g, _ in trainable]
+        groups = [(g.group.task, g.group.completions) for g, _ in trainable]
         rewards = self._tasks.verify(groups)
         for (item, question), scores in zip(trainable, rewards, strict=True):
             if isinstance(scores, MissingReward):
@@ -243,11 +243,11 @@ class ExternalSampler:
                 continue
             earned = tuple(scores)
             known = _CachedScore(question, earned, signal_of(earned, config))
-            found[item.published.group_id] = known
+            found[item.group_id] = known
         return found
 
     def _skip_unscored(
-        self, item: m.SampledGroup, reason: MissingReward, batch: _SampledBatch
+        self, item: PublishedGroup, reason: MissingReward, batch: _SampledBatch
     ) -> None:
         """Skip a group that this node's own server or judge gave no rewards.
 
@@ -255,19 +255,19 @@ class ExternalSampler:
         """
         if reason is MissingReward.WAITS:
             batch.skipped[SkipReason.UNSCORED] += 1
-            batch.pending.append(item.published.group_id)
+            batch.pending.append(item.group_id)
         else:
             batch.skip_group(item, (), SkipReason.UNSCORED)
 
     def _skip_held_out(
-        self, leased: Sequence[m.SampledGroup], batch: _SampledBatch
-    ) -> list[tuple[m.SampledGroup, Question]]:
+        self, leased: Sequence[PublishedGroup], batch: _SampledBatch
+    ) -> list[tuple[PublishedGroup, Question]]:
         """Return the groups that may be trained on, with their questions.
 
         The others earn nothing, whatever their answers.
         """
         kept, reports = [], []
-        tasks = [item.published.group.task for item in leased]
+        tasks = [item.group.task for item in leased]
         for item, question in zip(leased, self._tasks.for_training(tasks), strict=True):
             if isinstance(question, Question):
                 kept.append((item, question))
@@ -275,13 +275,10 @@ class ExternalSampler:
             if question is Split.UNAVAILABLE:
                 self._skip_unscored(item, MissingReward.WAITS, batch)
                 continue
-            published = item.published
-            nothing = (0.0,) * len(published.group.completions)
+            nothing = (0.0,) * len(item.group.completions)
             batch.skip_group(item, nothing, SkipReason.HELD_OUT)
             reports.append(
-                m.GroupReport(
-                    group_id=published.group_id, publisher=published.publisher, rewards=nothing
-                )
+                m.GroupReport(group_id=item.group_id, publisher=item.publisher, rewards=nothing)
             )
         if reports:
             self._link.report(reports)
@@ -293,7 +290,7 @@ class ExternalSampler:
         Only completions that can be represented exactly and whole are kept, since the reward
         belongs to the whole text. None if the rest has no signal.
         """
-        source = one.item.published
+        source = one.item
         found = self._retokenize_completions(one, config.sampling.max_new_tokens + 1)
         read = [(index, reading) for index, reading in enumerate(found) if reading is not None]
         rewards = tuple(one.rewards[index] for index, _ in read)
@@ -316,7 +313,7 @@ class ExternalSampler:
     ) -> list[Retokenized | None]:
         """Retokenize each completion of a group; games with this node's own replay."""
         policy, question = self._policy, one.question
-        completions = one.item.published.group.completions
+        completions = one.item.group.completions
         if not question.max_turns:
             return [self._retokenize(each, question, max_tokens) for each in completions]
         requests = [
@@ -350,9 +347,9 @@ class ExternalSampler:
         )
 
 
-def _candidate(sampled: m.SampledGroup, signal: float) -> Candidate:
+def _candidate(sampled: PublishedGroup, signal: float) -> Candidate:
     return Candidate(
-        family=sampled.published.group.task.family,
+        family=sampled.group.task.family,
         signal=signal,
         network=sampled.network,
     )

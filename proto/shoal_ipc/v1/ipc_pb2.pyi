@@ -20,7 +20,7 @@ ROLE_INSPECTOR: Role
 ROLE_PUBLISHER: Role
 
 class IpcFrame(_message.Message):
-    __slots__ = ("request_id", "hello", "hello_reply", "publish", "publish_reply", "sample", "sample_reply", "end_leases", "ok", "report", "trainer_status", "inspect", "inspect_reply", "failure", "control", "judge_ask", "judge_challenge", "judge_answer", "judge_score")
+    __slots__ = ("request_id", "hello", "hello_reply", "publish", "publish_reply", "sample", "sample_reply", "ok", "report", "trainer_status", "inspect", "inspect_reply", "failure", "control", "judge_ask", "judge_challenge", "judge_answer", "judge_score")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HELLO_REPLY_FIELD_NUMBER: _ClassVar[int]
@@ -28,7 +28,6 @@ class IpcFrame(_message.Message):
     PUBLISH_REPLY_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_REPLY_FIELD_NUMBER: _ClassVar[int]
-    END_LEASES_FIELD_NUMBER: _ClassVar[int]
     OK_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
     TRAINER_STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -47,7 +46,6 @@ class IpcFrame(_message.Message):
     publish_reply: PublishReply
     sample: Sample
     sample_reply: SampleReply
-    end_leases: EndLeases
     ok: Ok
     report: Report
     trainer_status: TrainerStatus
@@ -59,7 +57,7 @@ class IpcFrame(_message.Message):
     judge_challenge: JudgeChallenge
     judge_answer: JudgeAnswer
     judge_score: JudgeScore
-    def __init__(self, request_id: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., hello_reply: _Optional[_Union[HelloReply, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., publish_reply: _Optional[_Union[PublishReply, _Mapping]] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., sample_reply: _Optional[_Union[SampleReply, _Mapping]] = ..., end_leases: _Optional[_Union[EndLeases, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., trainer_status: _Optional[_Union[TrainerStatus, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., inspect_reply: _Optional[_Union[InspectReply, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., control: _Optional[_Union[Control, _Mapping]] = ..., judge_ask: _Optional[_Union[JudgeAsk, _Mapping]] = ..., judge_challenge: _Optional[_Union[JudgeChallenge, _Mapping]] = ..., judge_answer: _Optional[_Union[JudgeAnswer, _Mapping]] = ..., judge_score: _Optional[_Union[JudgeScore, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., hello_reply: _Optional[_Union[HelloReply, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., publish_reply: _Optional[_Union[PublishReply, _Mapping]] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., sample_reply: _Optional[_Union[SampleReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., trainer_status: _Optional[_Union[TrainerStatus, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., inspect_reply: _Optional[_Union[InspectReply, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., control: _Optional[_Union[Control, _Mapping]] = ..., judge_ask: _Optional[_Union[JudgeAsk, _Mapping]] = ..., judge_challenge: _Optional[_Union[JudgeChallenge, _Mapping]] = ..., judge_answer: _Optional[_Union[JudgeAnswer, _Mapping]] = ..., judge_score: _Optional[_Union[JudgeScore, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("ipc_version", "role", "pid", "consumed_ids", "held_ids")
@@ -110,21 +108,15 @@ class PublishReply(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., batch_id: _Optional[bytes] = ..., is_new: bool = ...) -> None: ...
 
 class Sample(_message.Message):
-    __slots__ = ("num_local", "num_external", "strategy", "lease_seconds", "exclude_ids")
-    NUM_LOCAL_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("num_external", "lease_seconds")
     NUM_EXTERNAL_FIELD_NUMBER: _ClassVar[int]
-    STRATEGY_FIELD_NUMBER: _ClassVar[int]
     LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    EXCLUDE_IDS_FIELD_NUMBER: _ClassVar[int]
-    num_local: int
     num_external: int
-    strategy: str
     lease_seconds: float
-    exclude_ids: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, num_local: _Optional[int] = ..., num_external: _Optional[int] = ..., strategy: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., exclude_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, num_external: _Optional[int] = ..., lease_seconds: _Optional[float] = ...) -> None: ...
 
-class SampledGroup(_message.Message):
-    __slots__ = ("group_id", "publisher", "batch_id", "round", "created_ms", "policy", "sampling", "group", "is_local", "network")
+class PublishedGroup(_message.Message):
+    __slots__ = ("group_id", "publisher", "batch_id", "round", "created_ms", "policy", "sampling", "group", "network")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     PUBLISHER_FIELD_NUMBER: _ClassVar[int]
     BATCH_ID_FIELD_NUMBER: _ClassVar[int]
@@ -133,7 +125,6 @@ class SampledGroup(_message.Message):
     POLICY_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
-    IS_LOCAL_FIELD_NUMBER: _ClassVar[int]
     NETWORK_FIELD_NUMBER: _ClassVar[int]
     group_id: bytes
     publisher: str
@@ -143,27 +134,16 @@ class SampledGroup(_message.Message):
     policy: _rollout_pb2.PolicyInfo
     sampling: _rollout_pb2.SamplingParams
     group: _rollout_pb2.RolloutGroup
-    is_local: bool
     network: str
-    def __init__(self, group_id: _Optional[bytes] = ..., publisher: _Optional[str] = ..., batch_id: _Optional[bytes] = ..., round: _Optional[int] = ..., created_ms: _Optional[int] = ..., policy: _Optional[_Union[_rollout_pb2.PolicyInfo, _Mapping]] = ..., sampling: _Optional[_Union[_rollout_pb2.SamplingParams, _Mapping]] = ..., group: _Optional[_Union[_rollout_pb2.RolloutGroup, _Mapping]] = ..., is_local: bool = ..., network: _Optional[str] = ...) -> None: ...
+    def __init__(self, group_id: _Optional[bytes] = ..., publisher: _Optional[str] = ..., batch_id: _Optional[bytes] = ..., round: _Optional[int] = ..., created_ms: _Optional[int] = ..., policy: _Optional[_Union[_rollout_pb2.PolicyInfo, _Mapping]] = ..., sampling: _Optional[_Union[_rollout_pb2.SamplingParams, _Mapping]] = ..., group: _Optional[_Union[_rollout_pb2.RolloutGroup, _Mapping]] = ..., network: _Optional[str] = ...) -> None: ...
 
 class SampleReply(_message.Message):
-    __slots__ = ("groups", "ready_local", "ready_external")
+    __slots__ = ("groups", "ready_external")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
-    READY_LOCAL_FIELD_NUMBER: _ClassVar[int]
     READY_EXTERNAL_FIELD_NUMBER: _ClassVar[int]
-    groups: _containers.RepeatedCompositeFieldContainer[SampledGroup]
-    ready_local: int
+    groups: _containers.RepeatedCompositeFieldContainer[PublishedGroup]
     ready_external: int
-    def __init__(self, groups: _Optional[_Iterable[_Union[SampledGroup, _Mapping]]] = ..., ready_local: _Optional[int] = ..., ready_external: _Optional[int] = ...) -> None: ...
-
-class EndLeases(_message.Message):
-    __slots__ = ("consumed_ids", "released_ids")
-    CONSUMED_IDS_FIELD_NUMBER: _ClassVar[int]
-    RELEASED_IDS_FIELD_NUMBER: _ClassVar[int]
-    consumed_ids: _containers.RepeatedScalarFieldContainer[bytes]
-    released_ids: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, consumed_ids: _Optional[_Iterable[bytes]] = ..., released_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, groups: _Optional[_Iterable[_Union[PublishedGroup, _Mapping]]] = ..., ready_external: _Optional[int] = ...) -> None: ...
 
 class Ok(_message.Message):
     __slots__ = ("count",)
@@ -172,14 +152,18 @@ class Ok(_message.Message):
     def __init__(self, count: _Optional[int] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("groups", "round", "outcomes")
+    __slots__ = ("groups", "round", "outcomes", "consumed_ids", "released_ids")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    CONSUMED_IDS_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_IDS_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedCompositeFieldContainer[GroupReport]
     round: int
     outcomes: _containers.RepeatedCompositeFieldContainer[GroupOutcome]
-    def __init__(self, groups: _Optional[_Iterable[_Union[GroupReport, _Mapping]]] = ..., round: _Optional[int] = ..., outcomes: _Optional[_Iterable[_Union[GroupOutcome, _Mapping]]] = ...) -> None: ...
+    consumed_ids: _containers.RepeatedScalarFieldContainer[bytes]
+    released_ids: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, groups: _Optional[_Iterable[_Union[GroupReport, _Mapping]]] = ..., round: _Optional[int] = ..., outcomes: _Optional[_Iterable[_Union[GroupOutcome, _Mapping]]] = ..., consumed_ids: _Optional[_Iterable[bytes]] = ..., released_ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class GroupOutcome(_message.Message):
     __slots__ = ("group_id", "publisher", "model", "family", "reward", "signal", "tokens", "skip_reason")

@@ -98,15 +98,15 @@ class CountingTrainer:
             if not leased:
                 break
             drawn += len(leased)
-            ids = [item.published.group_id for item in leased]
+            ids = [item.group_id for item in leased]
             take = ids[: min(_WANTED - len(used), self._rng.randint(1, _WANTED))]
             used += take
             self._maybe_die()
             self.link.report(
                 [
                     m.GroupReport(
-                        group_id=item.published.group_id,
-                        publisher=item.published.publisher,
+                        group_id=item.group_id,
+                        publisher=item.publisher,
                         rewards=(0.0, 1.0),
                     )
                     for item in leased
@@ -201,7 +201,7 @@ def test_a_hello_that_is_read_late_takes_nothing_from_a_later_connection(tmp_pat
         with socket.socket(socket.AF_UNIX) as early:
             early.settimeout(20.0)
             early.connect(str(node.node.socket_path))
-            held = [item.published.group_id for item in link.sample(2)]
+            held = [item.group_id for item in link.sample(2)]
             hello = m.Hello(
                 ipc_version=m.IPC_VERSION, role=m.Role.TRAINER, pid=1, held_ids=(held[0],)
             )

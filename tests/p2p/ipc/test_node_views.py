@@ -40,7 +40,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
         author = make.Author(running.node.member.manifest, now_ms=wall_ms())
         signed = author.sign(group(99))
         running.call(running.node.pool.keep_all, [signed])
-        sampled = client.call(m.Sample(num_external=1), m.SampleReply).groups[0].published
+        sampled = client.call(m.Sample(num_external=1), m.SampleReply).groups[0]
         report = m.GroupReport(
             group_id=sampled.group_id, publisher=sampled.publisher, rewards=(0.0, 1.0)
         )

@@ -172,7 +172,7 @@ async def test_requests_sent_at_once_are_answered_in_order(node: LocalNode) -> N
     [
         make.publish(),
         m.Sample(num_external=1),
-        m.EndLeases(consumed_ids=(GroupId(bytes(16)),)),
+        m.Report(consumed_ids=(GroupId(bytes(16)),)),
         m.Report(groups=()),
         m.TrainerStatus(json="{}"),
     ],
@@ -194,7 +194,7 @@ async def test_a_reconnect_consumes_and_holds_what_the_trainer_says(node: LocalN
     wire = await greet(node, consumed_ids=(ids[0],), held_ids=(ids[1], ids[2]))
     reply = await wire.ask(m.Sample(num_external=4))
     assert isinstance(reply, m.SampleReply)
-    assert [item.published.group_id for item in reply.groups] == [ids[3]]
+    assert [item.group_id for item in reply.groups] == [ids[3]]
     assert reply.ready_external == 0
     # Held and leased ones come back when the trainer goes, the consumed one never.
     await wire.stream.aclose()
@@ -270,7 +270,7 @@ async def test_a_silent_client_does_not_block_others(node: LocalNode) -> None:
     with trio.fail_after(SHORT_DEADLINE_S / 2):
         await still_serves(node)
     assert node.link.connected
-    assert isinstance(await trainer.ask(m.EndLeases()), m.Ok)
+    assert isinstance(await trainer.ask(m.Report()), m.Ok)
 
 
 async def test_an_inspector_that_asks_nothing_makes_room(
@@ -283,7 +283,7 @@ async def test_an_inspector_that_asks_nothing_makes_room(
     await still_serves(node)
     assert await idle[0].receive() is None, "the one that was there longest"
     assert isinstance(await idle[1].ask(m.Inspect(view="echo")), m.InspectReply)
-    assert isinstance(await trainer.ask(m.EndLeases()), m.Ok), "never the trainer"
+    assert isinstance(await trainer.ask(m.Report()), m.Ok), "never the trainer"
 
 
 async def test_the_socket_is_the_owners_alone_and_replaces_a_dead_nodes(tmp_path: Path) -> None:

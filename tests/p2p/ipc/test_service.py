@@ -9,7 +9,7 @@ import trio
 
 from shoal_ipc import messages as m
 from shoal_ipc.client import NodeClient, NodeRefused
-from shoal_wire.types import GroupId, RolloutGroup
+from shoal_wire.types import RolloutGroup
 from tests.support import factories as make
 from tests.support.doubles.store import full_disk
 from tests.support.local_node import LocalNode
@@ -67,7 +67,7 @@ async def test_a_disk_that_fails_is_worth_another_try(
     await node.receive_groups(1)
     client = node.client()
     sampled = await ask(client, m.Sample(num_external=1), m.SampleReply)
-    settle = m.EndLeases(consumed_ids=(sampled.groups[0].published.group_id,))
+    settle = m.Report(consumed_ids=(sampled.groups[0].group_id,))
     with monkeypatch.context() as patch:
         patch.setattr(node.store, "reserve_own", full_disk)
         patch.setattr(node.store, "consume", full_disk)
@@ -86,14 +86,13 @@ async def test_external_groups_come_with_their_provenance(node: LocalNode) -> No
     client = node.client()
     where = {e.group.group_id: e.network for e in node.buffer.external_groups()}
     reply = await ask(client, m.Sample(num_external=2), m.SampleReply)
-    assert (reply.ready_local, reply.ready_external) == (0, 1)
+    assert reply.ready_external == 1
     for item in reply.groups:
-        assert not item.is_local
-        assert item.published.policy == make.POLICY
-        assert isinstance(item.published.group, RolloutGroup)
-        assert item.network == where[item.published.group_id]
-    released = tuple(item.published.group_id for item in reply.groups)
-    await ask(client, m.EndLeases(released_ids=released), m.Ok)
+        assert item.policy == make.POLICY
+        assert isinstance(item.group, RolloutGroup)
+        assert item.network == where[item.group_id]
+    released = tuple(item.group_id for item in reply.groups)
+    await ask(client, m.Report(released_ids=released), m.Ok)
     again = await ask(client, m.Sample(num_external=9), m.SampleReply)
     assert len(again.groups) == 3
     assert again.ready_external == 0
@@ -101,9 +100,6 @@ async def test_external_groups_come_with_their_provenance(node: LocalNode) -> No
 
 
 BAD_REQUESTS: list[tuple[m.Body, str]] = [
-    (m.Sample(num_external=1, strategy="by_taste"), "by_taste"),
-    (m.Sample(num_external=1, strategy="newest"), "newest"),
-    (m.Sample(num_external=1, exclude_ids=(GroupId(bytes(16)),)), "exclude"),
     (m.TrainerStatus(json="{"), "not JSON"),
     (m.TrainerStatus(json="[1]"), "not a JSON object"),
     (m.Inspect(view="nothing"), "no view 'nothing'"),

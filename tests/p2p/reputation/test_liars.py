@@ -125,18 +125,18 @@ class TrainerScenario:
             budget += len(reply.groups)
             spent, spare = [], []
             for item in reply.groups:
-                name = self.names[item.published.publisher]
-                rewards = self._earned[item.published.group_id]
-                await self._report(item.published.group_id, item.published.publisher, rewards)
+                name = self.names[item.publisher]
+                rewards = self._earned[item.group_id]
+                await self._report(item.group_id, item.publisher, rewards)
                 drawn[name] += 1
                 if len(set(rewards)) > 1 and kept >= EXTERNAL:
-                    spare.append(item.published.group_id)
+                    spare.append(item.group_id)
                     continue
-                spent.append(item.published.group_id)
+                spent.append(item.group_id)
                 if len(set(rewards)) > 1:
                     kept += 1
                     trained[name] += 1
-            await self.ask(m.EndLeases(consumed_ids=tuple(spent), released_ids=tuple(spare)))
+            await self.ask(m.Report(consumed_ids=tuple(spent), released_ids=tuple(spare)))
 
     async def _report(self, of: GroupId, publisher: PeerId, rewards: Rewards) -> None:
         report = m.GroupReport(group_id=of, publisher=publisher, rewards=rewards)

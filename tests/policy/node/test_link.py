@@ -127,10 +127,10 @@ def test_sharing_does_not_wait_for_the_disk_and_sampling_ahead_not_for_sharing(
     link.lease_ahead(2)
     for number in range(1, send_queue.MAX_SENT_BATCHES + 1):
         link.share(batch(number))
-    ids = [item.published.group_id for item in link.sample(2)]
+    ids = [item.group_id for item in link.sample(2)]
     assert len(ids) == 2
-    link.report([])
     link.end_leases(consumed=ids[:1], released=ids[1:])
+    link.send_report()
     # All that without an answer: the node is still at the first batch.
     assert link.counts.batches_published == 0
     node.call(disk.let_go)
@@ -228,7 +228,7 @@ def test_what_was_on_its_way_when_the_node_died_goes_out_first(
 
 def test_groups_are_acknowledged_only_with_the_checkpoint(node: NodeThread, link: NodeLink) -> None:
     node.call(_receive, node.node, 3)
-    ids = [item.published.group_id for item in link.sample(3)]
+    ids = [item.group_id for item in link.sample(3)]
     link.hold_until_checkpoint(ids[:2])
     stats = node.node.buffer.stats
     assert set(link.consumed_for_checkpoint()) == set(ids[:2])
@@ -242,11 +242,45 @@ def test_groups_are_acknowledged_only_with_the_checkpoint(node: NodeThread, link
     assert node.node.buffer.ready() == 1
 
 
+def test_a_round_with_a_checkpoint_costs_one_request_for_groups_and_one_report(
+    node: NodeThread, link: NodeLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrive(link)
+    client, sent = link._client, list[m.Body]()
+    assert client is not None
+    send = client._send
+
+    def record(connection: Any, body: m.Body) -> None:
+        sent.append(body)
+        send(connection, body)
+
+    monkeypatch.setattr(client, "_send", record)
+    for number in range(3):
+        node.call(_receive, node.node, 4 * (number + 1))  # the first ones are known
+        used, spare, *rest = link.sample(4)
+        for group in (used, spare):
+            reward = m.GroupReport(
+                group_id=group.group_id, publisher=group.publisher, rewards=(0.0, 1.0)
+            )
+            link.report([reward])
+        link.end_leases(released=[spare.group_id], consumed=[group.group_id for group in rest])
+        link.hold_until_checkpoint([used.group_id])
+        link.report_outcomes(number + 1, ())
+        link.consume_held()
+    assert [type(body) for body in sent] == 3 * [m.Sample, m.Report]
+    assert node.node.buffer.stats(0.0).consumed_total == 9
+    assert link.leases() == Leases()
+    link.report([])
+    link.end_leases()
+    link.send_report()
+    assert len(sent) == 6, "nothing to report"
+
+
 def test_a_checkpoint_written_while_the_node_is_away_is_made_up_for(
     node: NodeThread, link: NodeLink
 ) -> None:
     node.call(_receive, node.node, 2)
-    ids = [item.published.group_id for item in link.sample(2)]
+    ids = [item.group_id for item in link.sample(2)]
     link.hold_until_checkpoint(ids)
     node.kill()
     link.consume_held()

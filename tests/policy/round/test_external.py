@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -35,15 +36,12 @@ class BufferLink(NodeLink):
         self.reported: list[GroupId] = []
         self.drawn: list[GroupId] = []
 
-    def sample(self, count: int) -> tuple[m.SampledGroup, ...]:
+    def sample(self, count: int) -> tuple[PublishedGroup, ...]:
         ids = self._rng.sample(sorted(self._ready), min(count, len(self._ready)))
         self.drawn += ids
         for one in ids:
             self._on_lease[one] = self._ready.pop(one)
-        return tuple(
-            m.SampledGroup(published=self._on_lease[one], is_local=False, network="n")
-            for one in ids
-        )
+        return tuple(replace(self._on_lease[one], network="n") for one in ids)
 
     def end_leases(
         self, *, consumed: Sequence[GroupId] = (), released: Sequence[GroupId] = ()

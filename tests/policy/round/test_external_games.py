@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
-from shoal_ipc import messages as m
 from shoal_policy.model.loading import load_policy
 from shoal_policy.model.prompting import encode_text
 from shoal_policy.node.link import NodeLink
@@ -17,7 +17,7 @@ from shoal_policy.tasks import TaskSource
 from shoal_settings.schema import Settings
 from shoal_tasks.turns import join_messages
 from shoal_tasks.worker.sync import SyncTaskWorker
-from shoal_wire.types import Completion, FinishReason, RolloutGroup
+from shoal_wire.types import Completion, FinishReason, PublishedGroup, RolloutGroup
 from tests.policy import training_cases as case
 from tests.tasks.games import game_family
 
@@ -43,11 +43,9 @@ class OneGroup(NodeLink):
 
     def __init__(self, group: RolloutGroup) -> None:
         super().__init__(None)
-        self._left: Sequence[m.SampledGroup] = [
-            m.SampledGroup(published=case.published(group, "peer"), is_local=False, network="n")
-        ]
+        self._left: Sequence[PublishedGroup] = [replace(case.published(group, "peer"), network="n")]
 
-    def sample(self, count: int) -> tuple[m.SampledGroup, ...]:
+    def sample(self, count: int) -> tuple[PublishedGroup, ...]:
         given, self._left = tuple(self._left), ()
         return given
 

@@ -11,13 +11,13 @@ import functools
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from shoal_ipc import messages as m
 from shoal_policy.choice.advantage import completion_share, group_advantages
 from shoal_policy.choice.strategy import parse_strategy
 from shoal_policy.model.loading import Policy, load_policy
@@ -34,7 +34,7 @@ from shoal_settings.schema import Settings
 from shoal_tasks.families import PRESETS
 from shoal_tasks.prompts import answer_text
 from shoal_tasks.worker.sync import SyncTaskWorker
-from shoal_wire.types import Completion, FinishReason, RolloutGroup
+from shoal_wire.types import Completion, FinishReason, PublishedGroup, RolloutGroup
 from tests.policy import tiny_models
 from tests.policy import training_cases as case
 from tests.policy.update.update_cases import group_of
@@ -59,11 +59,11 @@ BEHIND = ("", " ", "\t\t", " buy", "<eos>", "\n" * 50, "\u3000", "</answer>")
 class OneShotNode(NodeLink):
     """A node that offers these groups, once."""
 
-    def __init__(self, groups: Sequence[m.SampledGroup]) -> None:
+    def __init__(self, groups: Sequence[PublishedGroup]) -> None:
         super().__init__(None)
         self._groups = tuple(groups)
 
-    def sample(self, count: int) -> tuple[m.SampledGroup, ...]:
+    def sample(self, count: int) -> tuple[PublishedGroup, ...]:
         given, self._groups = self._groups[:count], self._groups[count:]
         return given
 
@@ -118,9 +118,9 @@ def hostile_group(rng: random.Random, name: str, number: int) -> RolloutGroup:
     return RolloutGroup(task=question.task, completions=tuple(made))
 
 
-def sampled(group: RolloutGroup, number: int) -> m.SampledGroup:
+def sampled(group: RolloutGroup, number: int) -> PublishedGroup:
     published = case.published(group, f"peer{number}")
-    return m.SampledGroup(published=published, is_local=False, network=f"n{number}")
+    return replace(published, network=f"n{number}")
 
 
 def config_of(strategy: str, loss: str) -> RoundConfig:

@@ -42,7 +42,7 @@ from shoal_tasks.types import (
     TaskItem,
 )
 from shoal_wire.manifest import Manifest
-from shoal_wire.types import Digest, GroupId, PeerId
+from shoal_wire.types import Digest, GroupId, PeerId, PublishedGroup
 
 _HOLDER = "trainer"
 _START_MS = 1_700_000_000_000
@@ -254,7 +254,7 @@ class MemoryLink(NodeLink):
         if changed is not None:
             self._member.tell(changed)
 
-    def sample(self, count: int) -> tuple[m.SampledGroup, ...]:
+    def sample(self, count: int) -> tuple[PublishedGroup, ...]:
         """Lease up to `count` external groups."""
         answer = self._member.ask(m.Sample(num_external=count, lease_seconds=86_400.0))
         return answer.groups if isinstance(answer, m.SampleReply) else ()
@@ -268,9 +268,9 @@ class MemoryLink(NodeLink):
     ) -> Any:
         """End leases; consumption reaches the disk when the turn ends."""
         if consumed:
-            self._member.tell(m.EndLeases(consumed_ids=tuple(consumed)))
+            self._member.tell(m.Report(consumed_ids=tuple(consumed)))
         if released:
-            self._member.ask(m.EndLeases(released_ids=tuple(released)))
+            self._member.ask(m.Report(released_ids=tuple(released)))
         return True
 
     def report(self, reports: Sequence[m.GroupReport]) -> None:
