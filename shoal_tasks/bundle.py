@@ -24,7 +24,7 @@ from shoal_tasks.spec import AnswerFormat, FamilySpec
 from shoal_wire.limits import MAX_BUNDLE_FILES, MAX_EXAMPLE_BYTES, MAX_EXAMPLES
 from shoal_wire.manifest import TaskFamily
 from shoal_wire.task_messages import Bundle, BundleFile, bundle_file, is_file_name
-from shoal_wire.types import PeerId
+from shoal_wire.types import Digest, PeerId
 
 TASKS_FOLDER: Final = "tasks"
 """Folder of a data directory: what its node accepted from peers."""
@@ -146,9 +146,22 @@ def accepted_folder(data_dir: Path, spec: FamilySpec) -> Path:
     return data_dir / TASKS_FOLDER / spec.digest.hex()
 
 
-def write_accepted(folder: Path, family: TaskFamily, bundle: Bundle, *, sent_by: PeerId) -> Path:
-    """Accept a family whose files lie in `folder`; return the description. Raises OSError."""
+def write_accepted(
+    folder: Path,
+    family: TaskFamily,
+    bundle: Bundle,
+    *,
+    sent_by: PeerId,
+    swarm: Digest,
+    share: bool = True,
+) -> Path:
+    """Accept a family of a swarm, whose files lie in `folder`; return the description.
+
+    With `share`, this node sends them to others. Raises OSError.
+    """
     content = {
+        "share": share,
+        "swarm": swarm.hex(),
         "family": dataclasses.asdict(family),
         "files": [one.name for one in bundle.files],
         "good": list(bundle.good),
@@ -159,6 +172,29 @@ def write_accepted(folder: Path, family: TaskFamily, bundle: Bundle, *, sent_by:
     path = folder / ACCEPTED_FILE
     write_atomically(path, json.dumps(content, indent=1).encode())
     return path
+
+
+def keep_own(
+    data_dir: Path,
+    spec: FamilySpec,
+    family: TaskFamily,
+    examples: Examples,
+    *,
+    swarm: Digest,
+    me: PeerId,
+) -> Path:
+    """Copy a family of an own task file into the tasks of a data directory; return its folder.
+
+    It is used there like a task that was accepted. Blocks. Raises `FamilyError`, OSError.
+    """
+    if not can_travel(spec):
+        raise FamilyError(f"{spec.name} has no file to copy: give --tasks to the node's next start")
+    folder, bundle = accepted_folder(data_dir, spec), bundle_of(spec, examples)
+    folder.mkdir(parents=True, exist_ok=True)
+    for one, path in zip(bundle.files, files_here(spec), strict=True):
+        write_atomically(folder / one.name, read_file(path))
+    write_accepted(folder, family, bundle, sent_by=me, swarm=swarm, share=spec.share)
+    return folder
 
 
 def load_accepted(path: Path) -> FamilySpec:
@@ -174,7 +210,8 @@ def load_accepted(path: Path) -> FamilySpec:
             **{**family, "answer_format": AnswerFormat(family["answer_format"])}, config=config
         )
         spec = with_files(spec, path.parent, names)
-        spec = dataclasses.replace(spec, hub_rows=str(content["hub_rows"]))
+        share = content.get("share") is not False
+        spec = dataclasses.replace(spec, hub_rows=str(content["hub_rows"]), share=share)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FamilyError(f"{path}: not an accepted task ({error})") from None
     for file in files_here(spec):
@@ -183,6 +220,14 @@ def load_accepted(path: Path) -> FamilySpec:
                 f"{path}: {file.name} is missing: delete this folder, and a start fetches it again"
             )
     return spec
+
+
+def accepted_swarm(path: Path) -> str:
+    """Return the digest, in hexadecimal, of the swarm in which a task was accepted.
+
+    Raises `FamilyError`.
+    """
+    return str(_read(path).get("swarm", ""))
 
 
 def with_files(spec: FamilySpec, folder: Path, names: Sequence[str]) -> FamilySpec:

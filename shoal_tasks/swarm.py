@@ -6,13 +6,13 @@ import functools
 import importlib.metadata
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
 from shoal_base.extras import how_to_get
-from shoal_tasks.bundle import can_travel
+from shoal_tasks.bundle import ACCEPTED_FILE, accepted_swarm, can_travel
 from shoal_tasks.errors import FamilyError, NewerFamilyError, ServerUnavailable
 from shoal_tasks.families import PRESETS
 from shoal_tasks.openenv.identity import mark_unavailable
@@ -30,6 +30,7 @@ from shoal_tasks.task_file import load_task_file, load_task_files, server_named_
 from shoal_wire.errors import ManifestError
 from shoal_wire.manifest import Manifest, TaskFamily
 from shoal_wire.rules import BatchRules
+from shoal_wire.types import Digest
 
 log = logging.getLogger(__name__)
 
@@ -40,23 +41,23 @@ def families_here(task_files: Sequence[str]) -> tuple[FamilySpec, ...]:
     Raises:
         ManifestError: a task file cannot be used.
     """
-    return _here_and_away(task_files)[0]
+    return tuple(_here_and_away(task_files)[0].values())
 
 
 def _here_and_away(
     task_files: Sequence[str],
-) -> tuple[tuple[FamilySpec, ...], dict[str, str]]:
-    """Return those families, and the addresses of unavailable servers, by family name."""
-    found: list[FamilySpec] = []
+) -> tuple[dict[str, FamilySpec], dict[str, str]]:
+    """Return those families by file, and the addresses of unavailable servers by family name."""
+    found: dict[str, FamilySpec] = {}
     away: dict[str, str] = {}
     for path in task_files:
         try:
-            found.append(load_task_file(Path(path)))
+            found[path] = load_task_file(Path(path))
         except ServerUnavailable:
             away.update([server_named_in(Path(path))])
         except FamilyError as error:
             raise ManifestError(str(error)) from None
-    return tuple(found), away
+    return found, away
 
 
 def query_servers(task_files: Sequence[str]) -> None:
@@ -99,27 +100,28 @@ def starting_families(preset: str, task_files: Sequence[str] = ()) -> tuple[Task
 
 
 def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[FamilySpec, ...]:
-    """Return those families of a manifest that this installation can generate and score.
+    """Return the families that this installation can generate and score in a manifest's swarm:
+    those of the manifest, then those that `task_files` add to it (`added_specs`).
 
-    A family is skipped if this version lacks its generator or verifier, if none of `task_files` has
-    its rows, or if its verifier is not installed. Its groups are then ignored, like those of an
-    unknown family. A family on an unavailable server is included: its worker detects when the
-    server is available, and whether it has this family.
+    A family of the manifest is skipped if this version lacks its generator or verifier, if none of
+    `task_files` has its rows, or if its verifier is not installed. Its groups are then ignored,
+    like those of an unknown family. A family on an unavailable server is included: its worker
+    detects when the server is available, and whether it has this family.
 
     Raises:
         ManifestError: a family is invalid, none is left except those on unavailable servers, or a
             task file cannot be used.
     """
     found, away = _here_and_away(task_files)
-    here = {spec.digest: spec for spec in found}
-    names_here = {spec.name: spec for spec in found}
+    here = {spec.digest: spec for spec in found.values()}
+    names_here = {spec.name: spec for spec in found.values()}
     usable = []
     missing: list[str] = []
     edited: list[str] = []
     num_away = 0
     for family in manifest.families:
         try:
-            spec = _spec(family)
+            spec = spec_of(family)
         except NewerFamilyError as error:
             missing.append(f"a version of shoal that knows it ({error})")
             continue
@@ -149,9 +151,39 @@ def specs_of(manifest: Manifest, task_files: Sequence[str] = ()) -> tuple[Family
             usable.append(spec)
         else:
             usable.append(_placed(spec, here[spec.digest]))
-    if len(usable) == num_away:
+    added = added_specs(manifest, found)
+    if len(usable) == num_away and not added:
         raise ManifestError(_none_usable(manifest, missing, edited))
-    return tuple(usable)
+    return (*usable, *added)
+
+
+def added_specs(manifest: Manifest, found: Mapping[str, FamilySpec]) -> tuple[FamilySpec, ...]:
+    """Return the families that a node adds to those of a swarm, by task file.
+
+    Only a family of a file has a topic of its own, so that it costs no other node anything. A task
+    that was accepted from a peer belongs to the swarm of that peer.
+    """
+    # A digest covers no name, and a family is known by either.
+    known = {family.name for family in manifest.families} | _digests(manifest)
+    added = []
+    for path, spec in found.items():
+        accepted_in = accepted_swarm(Path(path)) if Path(path).name == ACCEPTED_FILE else None
+        if {spec.name, spec.digest} & known or not spec.is_of_a_file:
+            continue
+        if accepted_in in (None, manifest.digest.hex()):
+            known |= {spec.name, spec.digest}
+            added.append(spec)
+    return tuple(added)
+
+
+def _digests(manifest: Manifest) -> set[str | Digest]:
+    return {digest_of(family.generator, family.config_json) for family in manifest.families}
+
+
+def with_added(manifest: Manifest, specs: Sequence[FamilySpec]) -> Manifest:
+    """Return a manifest with the families of a node that it lacks. Its digest stays."""
+    names = {family.name for family in manifest.families}
+    return manifest.with_families(families_of(one for one in specs if one.name not in names))
 
 
 def _placed(spec: FamilySpec, here: FamilySpec) -> FamilySpec:
@@ -179,19 +211,20 @@ def differences_here(family: TaskFamily, own: FamilySpec) -> list[str]:
 
 
 def unused_task_files(manifest: Manifest, task_files: Sequence[str]) -> tuple[str, ...]:
-    """Return, for each of the user's task files that the swarm does not have, the reason.
+    """Return, for each of the user's task files that is not trained on in the swarm, the reason.
 
     Raises:
         ManifestError: a task file cannot be used.
     """
-    digests = {digest_of(family.generator, family.config_json) for family in manifest.families}
+    found = _here_and_away(task_files)[0]
+    added = {spec.digest for spec in added_specs(manifest, found)}
     stated = {family.name: family for family in manifest.families}
     return tuple(
         shown(differences_here(stated[own.name], own))
         if own.name in stated
-        else f"the swarm has no family {own.name}"
-        for own in families_here(task_files)
-        if own.digest not in digests
+        else f"the swarm has no family {own.name}, and only one of a file can be added to it"
+        for own in found.values()
+        if own.digest not in _digests(manifest) | added
     )
 
 
@@ -237,7 +270,7 @@ def families_without_files(
     found = []
     for family in manifest.families:
         try:
-            spec = _spec(family)
+            spec = spec_of(family)
         except FamilyError:
             continue  # `specs_of` says what is wrong with it
         if can_travel(spec) and not {spec.digest, spec.name} & known:
@@ -254,11 +287,11 @@ def families_without_servers(
         ManifestError: a task file that cannot be used.
     """
     here, away = _here_and_away(task_files)
-    named = {spec.name for spec in here} | set(away)
+    named = {spec.name for spec in here.values()} | set(away)
     found = []
     for family in manifest.families:
         try:
-            spec = _spec(family)
+            spec = spec_of(family)
         except FamilyError:
             continue
         if spec.is_on_a_server and spec.name not in named:
@@ -287,7 +320,8 @@ def rules_of(manifest: Manifest) -> BatchRules:
     )
 
 
-def _spec(family: TaskFamily) -> FamilySpec:
+def spec_of(family: TaskFamily) -> FamilySpec:
+    """Return the spec of a family, without local paths. Raises `FamilyError`."""
     return FamilySpec(
         **_shared(family),
         config=json.loads(family.config_json),

@@ -21,8 +21,10 @@ from shoal_p2p.peers import services
 from shoal_p2p.shards.keeper import PeerSearch, ShardChoice, ShardKeeper
 from shoal_p2p.shards.plan import ShardPlan
 from shoal_p2p.shards.traffic import TopicTraffic
+from shoal_p2p.task_worker import ReplaceableWorker
 from shoal_tasks.bundle import with_accepted
-from shoal_tasks.swarm import rules_of, specs_of, unused_task_files
+from shoal_tasks.spec import FamilySpec
+from shoal_tasks.swarm import rules_of, specs_of, unused_task_files, with_added
 from shoal_wire.manifest import Manifest
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.topic_keys import COMMON_KEY
@@ -62,22 +64,26 @@ class SwarmNode:
         would forward what others reject, and they would hold that against it.
         """
         self._validates = validates
+        self._draws = draws
         self.peer = peer
-        self.manifest = manifest
+        self._founded = manifest
         self.host, self.gossip, self.discovery = peer.host, peer.gossip, peer.discovery
         self.guard, self.ledger = peer.guard, peer.ledger
         parts, settings = peer.parts, peer.settings
-        traffic = TopicTraffic(manifest)
+        self._traffic = TopicTraffic(manifest)
         for why in unused_task_files(manifest, settings.task_files):
             logger.warning("%s: that task file is not used", why)
-        self.task_files = with_accepted(settings.task_files, peer.data_dir)
-        self.families = specs_of(manifest, self.task_files)
-        self.worker = parts.worker(self.families, QUEUE_TIMEOUT_S)
+        self.task_files, self.families = self._families_here()
+        self.manifest = with_added(manifest, self.families)
+        """The swarm's manifest, with the families that this node has added for itself."""
+        self.worker = ReplaceableWorker(
+            self.families, lambda families: parts.worker(families, QUEUE_TIMEOUT_S)
+        )
         self.intake = Intake(
-            context=ValidationContext(rules=rules_of(manifest), me=peer.peer_id),
+            context=ValidationContext(rules=rules_of(self.manifest), me=peer.peer_id),
             questions=self.worker,
             ledger=peer.ledger,
-            receivers=replace(receivers, observers=(traffic, *receivers.observers)),
+            receivers=replace(receivers, observers=(self._traffic, *receivers.observers)),
             is_open=is_open,
             wall_ms=parts.wall_ms,
             in_thread=parts.in_thread,
@@ -90,7 +96,7 @@ class SwarmNode:
                 }
             ),
         )
-        self.shards = self._shard_keeper(traffic, draws)
+        self.shards = self._shard_keeper()
 
     @property
     def peer_id(self) -> PeerId:
@@ -106,40 +112,82 @@ class SwarmNode:
         if self.peer.settings.mdns:
             await nursery.start(self._mdns().run)
 
+    @property
+    def added(self) -> tuple[FamilySpec, ...]:
+        """The families that this node has added to those of its swarm."""
+        names = {family.name for family in self._founded.families}
+        return tuple(spec for spec in self.families if spec.name not in names)
+
+    def _families_here(self) -> tuple[tuple[str, ...], tuple[FamilySpec, ...]]:
+        """Return the task files of this node, and its families in the swarm. Blocks.
+
+        Raises:
+            ManifestError: a file cannot be used, or there is no family.
+        """
+        files = with_accepted(self.peer.settings.task_files, self.peer.data_dir)
+        families = specs_of(self._founded, files)
+        if self._draws is None:  # a bootstrap or a judge serves the swarm's families alone
+            known = {family.name for family in self._founded.families}
+            families = tuple(spec for spec in families if spec.name in known)
+        return files, families
+
+    async def take_up_families(self) -> bool:
+        """Use the families whose files are here now; return whether they are others than before.
+
+        Raises:
+            ManifestError, TaskError: they cannot be used; the former ones stay.
+        """
+        task_files, families = await self.peer.parts.in_thread(self._families_here)
+        if families == self.families:
+            return False
+        await self.worker.use(families)
+        self.task_files, self.families = task_files, families
+        self.manifest = with_added(self._founded, families)
+        self.intake.use_rules(rules_of(self.manifest))
+        await self.shards.use_choices(self._choices())
+        return True
+
     def _keys(self) -> list[int]:
         """Return the topic keys of the families that this peer can make and score."""
         common = {COMMON_KEY} if self.manifest.rules.allow_inline_tasks else set[int]()
         return sorted({self.manifest.keys[spec.name] for spec in self.families} | common)
 
-    def _shard_keeper(self, traffic: TopicTraffic, draws: Demand | None) -> ShardKeeper:
-        peer, settings = self.peer, self.peer.settings
+    def _choices(self) -> dict[int, ShardChoice]:
+        peer, settings, draws = self.peer, self.peer.settings, self._draws
         num_shards = self.manifest.rules.shard_count
         wanted = settings.subscribe_shards
         fixed = None if wanted == "auto" else int(wanted)
         if fixed is None and draws is None:
             # A peer that stores nothing can discover others without receiving every publisher.
             fixed = 1 if num_shards == 1 and self._validates else 0
-        keys = self._keys()
+
+        def wanted_per_s() -> float:
+            # Any family will do for the trainer, so each key brings its part.
+            return draws.per_s() / len(self._keys()) if draws is not None else 0.0
+
+        return {
+            key: ShardChoice(
+                plan=ShardPlan(
+                    num_shards=num_shards,
+                    rng=peer.parts.rng,
+                    fixed=fixed,
+                    limits=peer.tuning.shard_limits,
+                ),
+                traffic=self._traffic.of_key(key),
+                own=None if draws is None else self.manifest.shard_of(peer.peer_id),
+                wanted_per_s=wanted_per_s,
+                on_change=draws.on_shards if draws is not None else lambda: None,
+            )
+            for key in self._keys()
+        }
+
+    def _shard_keeper(self) -> ShardKeeper:
+        peer, settings = self.peer, self.peer.settings
         return ShardKeeper(
             host=peer.host,
             gossip=peer.gossip,
-            manifest=self.manifest,
-            choices={
-                key: ShardChoice(
-                    plan=ShardPlan(
-                        num_shards=num_shards,
-                        rng=peer.parts.rng,
-                        fixed=fixed,
-                        limits=peer.tuning.shard_limits,
-                    ),
-                    traffic=traffic.of_key(key),
-                    own=None if draws is None else self.manifest.shard_of(peer.peer_id),
-                    # Any family will do for the trainer, so each key brings its part.
-                    wanted_per_s=lambda: draws.per_s() / len(keys) if draws is not None else 0.0,
-                    on_change=draws.on_shards if draws is not None else lambda: None,
-                )
-                for key in keys
-            },
+            manifest=self._founded,
+            choices=self._choices(),
             search=PeerSearch(
                 directory=peer.shard_directory,
                 ask=self._ask_for_shards,

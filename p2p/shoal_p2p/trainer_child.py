@@ -105,6 +105,11 @@ class TrainerChild:
         self.last_error = ""
         """The error line of the last child that failed; empty before the first."""
         self._next_start: float | None = None
+        self._restart = trio.Event()
+
+    def restart(self) -> None:
+        """Have the trainer write a checkpoint, end, and start again from it at once."""
+        self._restart.set()
 
     @property
     def next_start_s(self) -> float | None:
@@ -117,6 +122,9 @@ class TrainerChild:
         failures = 0
         while True:
             lived, code = await self._run_once()
+            if self._restart.is_set():
+                self._restart = trio.Event()
+                continue
             if code == EXIT_OK:
                 return self._enter(ChildState.FINISHED)
             if code == EXIT_USAGE:
@@ -155,6 +163,8 @@ class TrainerChild:
         async with trio.open_nursery() as nursery:
             hearing = trio.CancelScope(shield=True)  # also what it says while it is stopped
             nursery.start_soon(_listen, process, words, hearing)
+            restarting = trio.CancelScope()
+            nursery.start_soon(self._stop_for_restart, process, restarting)
             try:
                 code = await process.wait()
             except trio.Cancelled:
@@ -163,6 +173,7 @@ class TrainerChild:
                 raise
             finally:
                 self.pid = None
+                restarting.cancel()
                 # Its own children may hold the other end open; its output is complete by now.
                 hearing.deadline = trio.current_time() + AT_ONCE_S
                 if process.stdin is not None:
@@ -172,6 +183,11 @@ class TrainerChild:
         if code != EXIT_OK:
             self.last_error = words.cause()
         return trio.current_time() - started, code
+
+    async def _stop_for_restart(self, process: trio.Process, scope: trio.CancelScope) -> None:
+        with scope:
+            await self._restart.wait()
+            await self._stop(process)
 
     async def _stop(self, process: trio.Process) -> None:
         """SIGTERM, time for a checkpoint, SIGKILL."""

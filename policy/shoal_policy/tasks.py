@@ -97,6 +97,12 @@ class TaskSource:
             self._held_out[per_family] = [self.question(at, text) for at, text in found]
         return list(self._held_out[per_family])
 
+    def has_family_of(self, task: Task) -> bool:
+        """Return whether a task is of one of these families; an inline task needs none."""
+        family = self._by_name.get(task.family)
+        is_known = family is not None and family.digest == task.config_digest
+        return task.inline is not None or is_known
+
     def for_training(self, tasks: Sequence[Task]) -> list[Question | Split]:
         """Return the questions of external tasks, regenerated from their coordinates.
 

@@ -16,6 +16,7 @@ class SkipReason(StrEnum):
     HELD_OUT = "held_out"
     OVER_QUOTA = "over_quota"
     UNSCORED = "unscored"
+    TASK_ENDED = "task_ended"
     DUPLICATE = "duplicate"
     NONFINITE = "nonfinite"
     NOT_NEEDED = "not_needed"
@@ -30,6 +31,7 @@ SKIP_REASON_TEXTS: Final = MappingProxyType(
         SkipReason.HELD_OUT: "its question is held out for evaluation",
         SkipReason.OVER_QUOTA: "its source has used its share",
         SkipReason.UNSCORED: "this node's judge took too long, or graded none of its answers",
+        SkipReason.TASK_ENDED: "its task was removed from this node",
         SkipReason.DUPLICATE: "a copy of a group that was trained on",
         SkipReason.NONFINITE: "the loss or gradient of its step was not finite",
         SkipReason.NOT_NEEDED: "there were enough local groups",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from google.protobuf.message import DecodeError
@@ -96,6 +96,13 @@ class Manifest:
             for one in self.families
         }
         object.__setattr__(self, "keys", keys)
+
+    def with_families(self, families: Iterable[TaskFamily]) -> Manifest:
+        """Return this manifest with more families, which a node has added for itself.
+
+        `raw` and `digest` stay: the swarm, and what is sent to newcomers, are the same.
+        """
+        return replace(self, families=(*self.families, *families))
 
     def key_of(self, task: Task) -> int:
         """Return the topic key of a batch with this task."""
@@ -222,7 +229,7 @@ def decode_manifest(raw: bytes, *, expected_digest: bytes | None = None) -> Mani
             f"manifest schema {message.schema_major} is not {limits.SCHEMA_MAJOR}: "
             "upgrade shoal or ask the swarm to"
         )
-    families = tuple(_family_from_pb(family) for family in message.families)
+    families = tuple(family_from_pb(family) for family in message.families)
     _check_name("swarm_name", message.swarm_name)
     if not 1 <= len(families) <= _MAX_FAMILIES:
         raise ManifestError(f"manifest has {len(families)} task families")
@@ -237,7 +244,13 @@ def decode_manifest(raw: bytes, *, expected_digest: bytes | None = None) -> Mani
     )
 
 
-def _family_from_pb(message: pb.TaskFamily) -> TaskFamily:
+def family_to_pb(family: TaskFamily) -> pb.TaskFamily:
+    """Return the message of a family. Raises TypeError, ValueError: not the field's type."""
+    return pb.TaskFamily(**_FAMILY.write(family))
+
+
+def family_from_pb(message: pb.TaskFamily) -> TaskFamily:
+    """Return the family of a message. Raises `ManifestError`: a field that peers would refuse."""
     for name in ("name", "generator", "verifier", "verifier_version"):
         _check_name(f"family {name}", getattr(message, name))
     if not math.isfinite(message.weight) or message.weight <= 0:

@@ -10,6 +10,7 @@ import sys
 import textwrap
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -160,6 +161,22 @@ async def test_a_stop_leaves_time_for_a_last_checkpoint(tmp_path: Path) -> None:
     assert marker.read_text() == "checkpoint"
     assert child.state is ChildState.STOPPED
     assert child.last_exit == 0
+
+
+async def test_a_restart_comes_after_a_last_checkpoint_and_without_a_pause(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    policy = replace(QUICK, first_backoff_seconds=600.0, max_backoff_seconds=600.0)
+    child = Watched(POLITE, str(marker), policy=policy)
+    async with running(child):
+        await until(lambda: marker.exists() and marker.read_text() == "ready")
+        pid = child.pid
+        child.restart()
+        await until(lambda: child.pid not in (None, pid))
+        await until(lambda: marker.read_text() == "ready")
+        assert (child.last_exit, child.restarts) == (0, 0)
+    assert marker.read_text() == "checkpoint"
+    assert child.states.count(ChildState.RUNNING) == 2
+    assert ChildState.WAITING not in child.states
 
 
 async def test_one_that_does_not_stop_is_killed(tmp_path: Path) -> None:

@@ -26,10 +26,11 @@ from shoal_tasks.spec import FamilySpec
 from shoal_tasks.swarm import families_of
 from shoal_tasks.task_file import examples_in, load_task_file, unshared_task_files
 from shoal_wire.task_codec import decode_task_answer, encode_task_answer
-from shoal_wire.types import PeerId
+from shoal_wire.types import Digest, PeerId
 from tests.support.task_files import task_file
 
 SENDER = PeerId("sender")
+SWARM = Digest(bytes(32))
 REWARD = "def reward(completions, **_):\n    return [float('1' in text) for text in completions]\n"
 GAME = """
 class Game:
@@ -58,7 +59,13 @@ def accept(data_dir: Path, spec: FamilySpec, source: Path) -> Path:
     folder.mkdir(parents=True)
     for one, path in zip(bundle.files, files_here(spec), strict=True):  # type: ignore[union-attr]
         shutil.copyfile(path, folder / one.name)
-    return write_accepted(folder, families_of([spec])[0], bundle, sent_by=SENDER)  # type: ignore[arg-type]
+    return write_accepted(
+        folder,
+        families_of([spec])[0],
+        bundle,  # type: ignore[arg-type]
+        sent_by=SENDER,
+        swarm=SWARM,
+    )
 
 
 @pytest.mark.parametrize(

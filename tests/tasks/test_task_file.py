@@ -167,12 +167,11 @@ def test_scoring_mathematics_lets_numbers_through_and_nothing_else(
     assert (guard.refusal("exec", (code,)) is None) == allowed
 
 
-def test_a_task_file_that_a_joined_swarm_does_not_have_is_reported(tmp_path: Path) -> None:
+def test_a_task_file_that_a_joined_swarm_does_not_have_is_added_to_it(tmp_path: Path) -> None:
     path = str(write(tmp_path, CAPITALS))
     with_it = make_manifest("a", starting_families("easy", [path]))
     without = make_manifest("b", starting_families("easy"))
-    assert unused_task_files(with_it, [path]) == ()
-    assert unused_task_files(without, [path]) == ("the swarm has no family mine",)
+    assert unused_task_files(with_it, [path]) == unused_task_files(without, [path]) == ()
 
 
 def test_a_swarm_started_with_a_task_file_names_its_family(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ from shoal_wire import limits
 from shoal_wire.announcement import Announcement
 from shoal_wire.codec import declared_size
 from shoal_wire.envelope import SignedEnvelope
+from shoal_wire.rules import BatchRules
 from shoal_wire.topic_keys import COMMON_KEY
 from shoal_wire.types import BatchId, Digest, PeerId, SignedBatch
 from shoal_wire.verdict import ACCEPT, Reason, Verdict, verdict
@@ -286,6 +287,10 @@ class Intake:
     def _key_of(self, signed: SignedBatch) -> int:
         """Return the topic key of a batch, whose groups all have the same."""
         return self._context.rules.manifest.key_of(signed.batch.groups[0].task)
+
+    def use_rules(self, rules: BatchRules) -> None:
+        """Validate by these rules from now on: the node's families have changed."""
+        self._context = replace(self._context, rules=rules)
 
     def queue_length(self) -> int:
         """Return how many validated batches wait for the buffer."""

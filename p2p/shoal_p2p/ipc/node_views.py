@@ -62,7 +62,7 @@ class NodeViews(CoreViews):
         self._child = child
         self._exchange = exchange
         self._judge = judge
-        self._transcripts = TranscriptBuilder(member.worker, member.families)
+        self._transcripts = TranscriptBuilder(member.worker, lambda: member.families)
 
     def known_peers(self) -> set[PeerId]:
         """Return every peer that a view may show, including publishers that are offline."""

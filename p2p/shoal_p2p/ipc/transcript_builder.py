@@ -8,7 +8,7 @@ it is busy, or a limit is reached, only the policy's messages are shown.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, zip_longest
 from typing import Final
 
@@ -34,14 +34,15 @@ WORKER_S: Final = 2.0
 class TranscriptBuilder:
     """Turns completions of games into rows of the policy's and the environment's turns."""
 
-    def __init__(self, worker: Worker, families: Sequence[FamilySpec]) -> None:
-        """`families` are those that `worker` knows."""
+    def __init__(self, worker: Worker, families: Callable[[], Sequence[FamilySpec]]) -> None:
+        """`families` returns those that `worker` knows now."""
         self._worker = worker
-        self._games = frozenset(spec.name for spec in families if spec.is_environment)
+        self._families = families
 
     async def of(self, groups: Sequence[RolloutGroup]) -> list[list[tuple[TurnRow, ...] | None]]:
         """Return each completion's turns, group by group; None for one that is not a game."""
-        requests = [self._requests(group) for group in groups]
+        games = frozenset(spec.name for spec in self._families() if spec.is_environment)
+        requests = [self._requests(group, games) for group in groups]
         replies = iter(await self._replayed(list(chain.from_iterable(requests))))
         found: list[list[tuple[TurnRow, ...] | None]] = []
         for group, group_requests in zip(groups, requests, strict=True):
@@ -53,9 +54,10 @@ class TranscriptBuilder:
             )
         return found
 
-    def _requests(self, group: RolloutGroup) -> list[PlayRequest]:
+    @staticmethod
+    def _requests(group: RolloutGroup, games: frozenset[str]) -> list[PlayRequest]:
         task = group.task
-        if task.inline is not None or task.family not in self._games:
+        if task.inline is not None or task.family not in games:
             return []
         coordinates = coordinates_of(task)
         return [

@@ -169,6 +169,7 @@ class ShardKeeper:
         self._rng = rng or random.Random()
         self._num_peers: Mapping[int, int] = {}
         self._changed = trio.Event()
+        self._applying = trio.Lock()
         self._queried_at: BoundedDict[PeerId, float] = BoundedDict()
         self._dialled: BoundedDict[PeerId, float] = BoundedDict()
         self._search_at = -math.inf
@@ -194,6 +195,21 @@ class ShardKeeper:
         own = self.own_shard(key)
         undivided = self._manifest.path(self._host.peer_id, key)[0]
         return self._manifest.topic(undivided if own is None else own)
+
+    async def use_choices(self, choices: Mapping[int, ShardChoice]) -> None:
+        """Leave the topics of all other keys, and subscribe to those of these keys.
+
+        A key that stays keeps its shards.
+        """
+        async with self._applying:
+            for key in self._keys.keys() - choices.keys():
+                gone = self._keys.pop(key)
+                for number in numbered(key, sorted(gone.subscribed)):
+                    await self._gossip.unsubscribe(self._manifest.topic(number))
+            for key in sorted(choices.keys() - self._keys.keys()):
+                self._keys[key] = _KeyShards(key, choices[key])
+        await self._apply_plan()
+        self._changed.set()
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep subscriptions and peers according to the plan, until cancelled."""
@@ -221,11 +237,12 @@ class ShardKeeper:
             await self._shuffle()
 
     async def _apply_plan(self) -> bool:
-        subscribed = self._shards_by_key() if self._manifest.divides else {}
-        changed = [
-            await self._apply_plan_of(one, subscribed.get(one.key, {}))
-            for one in self._keys.values()
-        ]
+        async with self._applying:
+            subscribed = self._shards_by_key() if self._manifest.divides else {}
+            changed = [
+                await self._apply_plan_of(one, subscribed.get(one.key, {}))
+                for one in self._keys.values()
+            ]
         return any(changed)
 
     def _shards_by_key(self) -> dict[int, dict[PeerId, list[int]]]:
@@ -333,7 +350,7 @@ class ShardKeeper:
         """Return whether a peer of the swarm may be on none of the shards that this node needs."""
         return (
             self._manifest.rules.shard_count > 1
-            or len(set(self._manifest.keys.values())) > 1
+            or len({*self._manifest.keys.values(), *self._keys}) > 1
             or any(one.depth.depth for one in self._keys.values())
         )
 

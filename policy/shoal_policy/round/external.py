@@ -234,7 +234,7 @@ class ExternalSampler:
             if (known := self._scores.get(group_id := item.group_id)) is not None
         }
         new = [item for item in leased if item.group_id not in found]
-        trainable = self._skip_held_out(new, batch)
+        trainable = self._skip_held_out(self._skip_ended(new, batch), batch)
         groups = [(g.group.task, g.group.completions) for g, _ in trainable]
         rewards = self._tasks.verify(groups)
         for (item, question), scores in zip(trainable, rewards, strict=True):
@@ -258,6 +258,18 @@ class ExternalSampler:
             batch.pending.append(item.group_id)
         else:
             batch.skip_group(item, (), SkipReason.UNSCORED)
+
+    def _skip_ended(
+        self, leased: Sequence[PublishedGroup], batch: _SampledBatch
+    ) -> list[PublishedGroup]:
+        """Return the groups of this trainer's families: a task may end while groups wait."""
+        kept = []
+        for item in leased:
+            if self._tasks.has_family_of(item.group.task):
+                kept.append(item)
+            else:
+                batch.skip_group(item, (), SkipReason.TASK_ENDED)
+        return kept
 
     def _skip_held_out(
         self, leased: Sequence[PublishedGroup], batch: _SampledBatch

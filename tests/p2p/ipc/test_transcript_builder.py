@@ -78,7 +78,7 @@ def test_a_game_is_shown_with_both_sides(node: RunningNode, tmp_path: Path, debu
 
 
 def _observations(node: RunningNode, spec: FamilySpec, *messages: str) -> tuple[str, ...]:
-    dialogue = TranscriptBuilder(node.node.member.worker, [spec])
+    dialogue = TranscriptBuilder(node.node.member.worker, lambda: [spec])
 
     async def played() -> tuple[str, ...]:
         ((turns,),) = await dialogue.of([games(spec, join_messages(messages))])
@@ -88,7 +88,7 @@ def _observations(node: RunningNode, spec: FamilySpec, *messages: str) -> tuple[
 
 
 async def transcripts(worker: InstantWorker, spec: FamilySpec, *texts: str) -> list[Any]:
-    (found,) = await TranscriptBuilder(worker, [spec]).of([games(spec, *texts)])
+    (found,) = await TranscriptBuilder(worker, lambda: [spec]).of([games(spec, *texts)])
     return [one and [(turn.role, turn.text) for turn in one] for one in found]
 
 
@@ -128,5 +128,5 @@ async def test_a_message_that_was_cut_is_not_answered(
 
 
 async def test_what_is_no_game_has_no_turns(worker_double: InstantWorker) -> None:
-    dialogue = TranscriptBuilder(worker_double, EASY)
+    dialogue = TranscriptBuilder(worker_double, lambda: EASY)
     assert await dialogue.of([make.group(texts=["a\x1eb", "c"])]) == [[None, None]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -149,3 +150,20 @@ def test_groups_without_a_local_grade_wait_or_are_dropped_and_move_no_weight() -
         del tasks.ungraded[one.group.task]
     rounds.run_round(ROUNDS + 1, ROUNDS + 1)
     assert waiting & set(link.reported)
+
+
+def test_groups_of_a_task_that_has_ended_are_dropped_and_move_no_weight() -> None:
+    offered = groups(40)
+    ended = [
+        replace(one, group=replace(one.group, task=replace(one.group.task, **change)))
+        for one, change in zip(
+            offered[::2], itertools.cycle(({"family": "gone"}, {"config_digest": bytes(16)}))
+        )
+    ]
+    link, tasks, weights = played([*offered[1::2], *ended])
+    _, _, alone = played(offered[1::2])
+    gone = {one.group_id for one in ended}
+    assert gone & set(link.drawn) and not gone & set(link.reported)
+    assert all(link.drawn.count(one) == 1 for one in gone & set(link.drawn))
+    assert not any(task.family == "gone" for task in tasks.requested)
+    assert len(weights) == len(alone)
