@@ -82,6 +82,8 @@ COMMANDS = {
             "new": "shoal.tasks.new_file",
             "try": "shoal.tasks.try_out",
             "lint": "shoal.tasks.lint",
+            "add": "shoal.tasks.add",
+            "remove": "shoal.tasks.remove",
         },
         takes_words=True,
     ),

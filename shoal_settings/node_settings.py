@@ -169,7 +169,8 @@ class NodeSettings(BaseModel):
         ASK,
         "node",
         "Tasks of the swarm to fetch from peers where their files are not here: ask, none, or a "
-        "size and the names of those whose code may run, such as 20MB,words.",
+        "size and the names of those whose code may run, such as 20MB,words; from:PEER also takes "
+        "what that member offers while the node runs.",
     )
     weak_sandbox: bool = key(
         False,

@@ -17,7 +17,6 @@ from shoal_base.waits import HOUR_S
 from shoal_ipc.answers.form import to_json
 from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.buffer.types import BufferLimits
-from shoal_p2p.bundles.server import SharedTasks, TaskServer, share_families
 from shoal_p2p.disk import KeptFile
 from shoal_p2p.events import EventHandler
 from shoal_p2p.fetch.backfill import BufferSpace
@@ -26,9 +25,11 @@ from shoal_p2p.fetch.context import FetchContext
 from shoal_p2p.fetch.exchange import FetchBook, RolloutExchange
 from shoal_p2p.intake.intake import Receivers
 from shoal_p2p.intake.ledger import Equivocation
+from shoal_p2p.ipc.inspector import views_of
 from shoal_p2p.ipc.judge_link import JudgeLink
 from shoal_p2p.ipc.node_views import NodeViews
 from shoal_p2p.ipc.service import Service, TrainerLink
+from shoal_p2p.node_tasks import NodeTasks
 from shoal_p2p.peer import PeerNode
 from shoal_p2p.peers.met_networks import MetNetworks
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, keep_ledger
@@ -105,7 +106,7 @@ class NodeComponents:
         self.exchange = self._exchange(book)
         self.outbox = self._outbox()
         self.judge = self._judge_link()
-        self.shared_tasks = SharedTasks()
+        self.tasks = self._node_tasks()
         self.views = self._views()
         self.service = self._service()
 
@@ -184,6 +185,15 @@ class NodeComponents:
             return None
         return JudgeLink(host=self.peer.host, manifest=self.manifest, address=address)
 
+    def _node_tasks(self) -> NodeTasks:
+        return NodeTasks(
+            self.member,
+            self.manifest,
+            learning=self.learning,
+            child=self.child,
+            on_change=self._note_shards,
+        )
+
     def _views(self) -> NodeViews:
         return NodeViews(
             self.member,
@@ -202,8 +212,9 @@ class NodeComponents:
             pool=self.pool,
             outbox=self.outbox,
             link=self.link,
-            views=self.views.by_name(),
+            views={**self.views.by_name(), **views_of(self.tasks.desk)},
             control=self.peer.guard.control,
+            order=self.tasks.desk.order,
             judge=self.judge,
         )
 
@@ -215,7 +226,7 @@ class NodeComponents:
         file = KeptFile(path, in_thread=peer.parts.in_thread, refused=peer.disk.refused)
         await nursery.start(keep_ledger, self.learning, file)
         self.exchange.serve()
-        await self._share_tasks()
+        await self.tasks.serve()
         await self.member.start(nursery)
         await self.pool.restored.wait()
         await nursery.start(self.pool.run)
@@ -224,17 +235,7 @@ class NodeComponents:
         if self.judge is not None:
             await nursery.start(self.judge.run)
         await nursery.start(self.archive.run, self.manifest)
-
-    async def _share_tasks(self) -> None:
-        """Send the files of this node's own and accepted tasks to peers that ask for them."""
-        in_thread, member = self.peer.parts.in_thread, self.member
-        await in_thread(share_families, self.shared_tasks, member.families, member.task_files)
-        TaskServer(
-            host=self.peer.host,
-            shared=self.shared_tasks,
-            report=self.peer.guard.on_verdict,
-            in_thread=in_thread,
-        ).serve()
+        await self.tasks.start(nursery)
 
     async def close(self) -> None:
         """Close all connections, and write pending batches."""

@@ -58,6 +58,10 @@ _WIRES = Wires(
             {action: action.value for action in m.ControlAction},
             unknown="control states no known action",
         ),
+        m.TaskAction: coded(
+            {action: action.value for action in m.TaskAction},
+            unknown="task order states no known action",
+        ),
         **ROLLOUT_WIRES,
         PublishedGroup: Wire(write=_GROUP.write, read=_read_group),
     }

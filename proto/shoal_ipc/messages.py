@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Final
 
-from shoal_wire.fields import holding
+from shoal_wire.fields import holding, sized
 from shoal_wire.types import (
     BatchId,
     FinishReason,
@@ -25,6 +25,7 @@ IPC_VERSION: Final = 1
 """Version of this contract; both sides state it in the handshake."""
 MAX_LABEL_CHARS: Final = 256
 """A longer label of a sampled group, or name of a peer, is refused."""
+_TaskText = Annotated[str, sized(0, 4 * MAX_LABEL_CHARS, "length of a task's name")]
 _PeerText = Annotated[
     str, holding(lambda text: len(text) <= MAX_LABEL_CHARS, "control names no peer")
 ]
@@ -198,6 +199,26 @@ class Control:
     """The peer as the user wrote it: the node checks it."""
 
 
+class TaskAction(StrEnum):
+    """A user's command about a task that is added to the swarm."""
+
+    ADD = "add"
+    ACCEPT = "accept"
+    DECLINE = "decline"
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOrder:
+    """A command about one task → `Ok`, sent once an addition has begun, or the others are done."""
+
+    action: TaskAction
+    task: _TaskText
+    """ADD: a name on offer, or the beginning of its digest; REMOVE: a name; otherwise a digest."""
+    rule: _TaskText = ""
+    """ADD: a value of `accept_tasks` that decides; empty to wait for ACCEPT or DECLINE."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeAsk:
     """Request a question of the judge → `JudgeChallenge`, or a `Failure`, which is retryable while
@@ -265,6 +286,7 @@ Body = (
     | Inspect
     | InspectReply
     | Control
+    | TaskOrder
     | JudgeAsk
     | JudgeChallenge
     | JudgeAnswer

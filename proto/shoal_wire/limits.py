@@ -48,8 +48,18 @@ MAX_EXAMPLE_BYTES: Final = 4096
 MAX_HUB_ROWS_BYTES: Final = 16 * 1024
 """Longest description of rows that are on a hub."""
 
+OFFER_PAYLOAD_TYPE: Final = b"/shoal/task-offer/1"
+"""Payload type of a `TaskOffer`, which is not compressed."""
+MAX_OFFER_BYTES: Final = 8192
+"""An offer's whole envelope."""
+MAX_OFFERS: Final = 64
+"""Most offers in one answer, and most families of which it says what they earn."""
+MAX_KNOWN_OFFERS: Final = 256
+"""Most offers that one query names as known."""
+OFFER_ID_BYTES: Final = 8
+
 MAX_TASK_ANSWER_BYTES: Final = TASK_PIECE_BYTES + 512 * 1024
-"""A `TaskAnswer`: a piece, or a bundle with the digests of all pieces and all examples."""
+"""A `TaskAnswer`: a piece, offers, or a bundle with the digests of all pieces and all examples."""
 
 MAX_MANIFEST_BYTES: Final = 256 * 1024
 MAX_PEER_LIST_BYTES: Final = 64 * 1024

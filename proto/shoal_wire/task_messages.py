@@ -15,8 +15,13 @@ from shoal_wire.limits import (
     MAX_EXAMPLE_BYTES,
     MAX_EXAMPLES,
     MAX_HUB_ROWS_BYTES,
+    MAX_KNOWN_OFFERS,
+    MAX_OFFER_BYTES,
+    MAX_OFFERS,
     MAX_RETRY_MS,
+    MAX_ROUND,
     MAX_TASK_FILE_BYTES,
+    OFFER_ID_BYTES,
     SHORT_DIGEST_BYTES,
     TASK_PIECE_BYTES,
 )
@@ -33,6 +38,9 @@ def is_file_name(name: str) -> bool:
 
 
 _Family = Annotated[Digest, sized(SHORT_DIGEST_BYTES, SHORT_DIGEST_BYTES, "family")]
+_SwarmDigest = Annotated[Digest, sized(DIGEST_BYTES, DIGEST_BYTES, "swarm_digest")]
+_OfferId = Annotated[bytes, sized(OFFER_ID_BYTES, OFFER_ID_BYTES, "id of an offer")]
+_OfferEnvelope = Annotated[bytes, sized(1, MAX_OFFER_BYTES, "length of an offer")]
 _Sha256 = Annotated[bytes, sized(DIGEST_BYTES, DIGEST_BYTES, "sha256")]
 _FileName = Annotated[str, holding(is_file_name, "file name")]
 _Example = Annotated[str, sized(0, MAX_EXAMPLE_BYTES, "example")]
@@ -55,7 +63,16 @@ class PieceQuery:
     piece: Annotated[int, within(0, MAX_PIECES - 1, "piece")]
 
 
-TaskQuery = BundleQuery | PieceQuery
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffersQuery:
+    """Asks for the tasks that members add to a swarm. Answered by `Offers`."""
+
+    swarm_digest: _SwarmDigest
+    known: Annotated[tuple[_OfferId, ...], sized(0, MAX_KNOWN_OFFERS, "number of offers")] = ()
+    """Ids of offers that the asker has."""
+
+
+TaskQuery = BundleQuery | PieceQuery | OffersQuery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +131,24 @@ class Piece:
     data: Annotated[bytes, sized(1, TASK_PIECE_BYTES, "length of a piece")]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """An added family that the answering peer trains on, by its own word."""
+
+    family: _Family
+    reward: Annotated[float, within(0.0, 1.0, "reward")]
+    """Mean of its latest groups."""
+    groups: Annotated[int, within(0, MAX_ROUND - 1, "number of groups")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offers:
+    """Envelopes of offers (`shoal_wire.offers`), not opened yet."""
+
+    envelopes: Annotated[tuple[_OfferEnvelope, ...], sized(0, MAX_OFFERS, "number of offers")] = ()
+    training: Annotated[tuple[Training, ...], sized(0, MAX_OFFERS, "number of families")] = ()
+
+
 class TaskRefusalReason(StrEnum):
     """The reason why an answer holds nothing."""
 
@@ -129,4 +164,4 @@ class TaskRefusal:
     retry_after_ms: Annotated[int, at_most(MAX_RETRY_MS)] = 0
 
 
-TaskAnswer = Bundle | Piece | TaskRefusal
+TaskAnswer = Bundle | Piece | Offers | TaskRefusal

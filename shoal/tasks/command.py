@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from shoal.layout import pairs, print_pairs, print_wrapped
 from shoal.prompt_shown import prompt_of, refuse_model
+from shoal.tasks import on_offer
 from shoal.tasks.model_play import play_by_model
 from shoal.tasks.play import add_prompt_flags, play, short
 from shoal_base.extras import missing_for_tasks
@@ -40,7 +41,7 @@ DESCRIPTION = """\
 List the task families of every preset, or show one, also of your own task file: a sample question
 as a prompt, its answer, and the rewards of some completions. With --model it shows the exact prompt
 of this model. `new` writes a task file for your data, `lint` checks that it rewards right answers,
-and `try` measures a model on it.
+and `try` measures a model on it. `add` and `remove` change the tasks of a running node.
 
   shoal tasks                                  every family, by preset
   shoal tasks show gcd_easy --model smollm2    one, as a model sees it
@@ -48,6 +49,8 @@ and `try` measures a model on it.
   shoal tasks new data.jsonl                   a task file for your data
   shoal tasks lint data.toml                   does it reward right answers?
   shoal tasks try data.toml --model smollm2    rewards of a model on it
+  shoal tasks --swarm                          tasks added to a running node's swarm
+  shoal tasks add words                        one of them, for this node too
   shoal tasks frozen_lake --play               a game, played by you
   shoal tasks frozen_lake --play --model M     a game, played by a model
 
@@ -67,6 +70,8 @@ class Listed(NamedTuple):
 
 def main(argv: Sequence[str]) -> int:
     """Run `shoal tasks`; return the exit code."""
+    if "--swarm" in argv:
+        return on_offer.main([word for word in argv if word != "--swarm"])
     # `show` may precede the family.
     shows = argv[:1] == ["show"]
     arguments = _parser().parse_args(argv[1:] if shows else argv)
@@ -139,6 +144,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--model",
         help="show what this model sees (as --model of a node); to play also a checkpoint",
+    )
+    parser.add_argument(
+        "--swarm", action="store_true", help="list the tasks added to a running node's swarm"
     )
     add_prompt_flags(
         parser, shots="worked examples in it (default: as the model's node has chosen, else 4)"

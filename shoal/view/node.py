@@ -64,6 +64,16 @@ class RunningNode:
         self._connect()
         self._client.call(m.Control(action=action, peer_id=peer_id), m.Ok)
 
+    def order_task(self, action: m.TaskAction, task: str, rule: str = "") -> None:
+        """Request an action on a task of the swarm; raises as `ask`."""
+        self._connect()
+        self._client.call(m.TaskOrder(action=action, task=task, rule=rule), m.Ok)
+
+    def manifest(self) -> bytes:
+        """Return the bytes of the manifest of the node's swarm; raises as `ask`."""
+        self._connect()
+        return self._client.manifest or b""
+
     def left(self, view: str, tell: Tell) -> Answer:
         """Return the last status, or the last ledger, of a node that has stopped.
 

@@ -33,15 +33,21 @@ from shoal_wire.limits import (
     MAX_GROUPS_PER_BATCH,
     MAX_HUB_ROWS_BYTES,
     MAX_INLINE_TASK_BYTES,
+    MAX_KNOWN_OFFERS,
     MAX_LISTED_BATCHES,
     MAX_NAME_BYTES,
+    MAX_OFFER_BYTES,
+    MAX_OFFERS,
     MAX_PEERS_IN_LIST,
     MAX_SHARDS_PER_PEER,
     MAX_WHOLE_BATCHES,
+    OFFER_ID_BYTES,
+    OFFER_PAYLOAD_TYPE,
     SHORT_DIGEST_BYTES,
     TASK_PIECE_BYTES,
 )
 from shoal_wire.manifest import decode_manifest
+from shoal_wire.offers import open_offer
 from shoal_wire.peers import decode_peer_list, decode_peer_query, encode_peer_list
 from shoal_wire.reach import MAX_PORTS, decode_reach_reply, decode_reach_request
 from shoal_wire.rollout_codec import decode_answer, decode_query
@@ -169,6 +175,12 @@ LIMITS: dict[str, Limit] = {
     "BundleFile.sha256": _DIGEST,
     "BundleFile.pieces": Limit(size=DIGEST_BYTES, count=MAX_PIECES),
     "Piece.data": Limit(size=TASK_PIECE_BYTES),
+    "OffersQuery.swarm_digest": _DIGEST,
+    "OffersQuery.known": Limit(size=OFFER_ID_BYTES, count=MAX_KNOWN_OFFERS),
+    "Offers.envelopes": Limit(size=MAX_OFFER_BYTES, count=MAX_OFFERS),
+    "Offers.training": Limit(count=MAX_OFFERS),
+    "Training.family": _SHORT,
+    "TaskOffer.swarm_digest": _DIGEST,
 }
 
 
@@ -206,6 +218,13 @@ def _read_record(raw: bytes) -> object:
     public_key, key = sample.keypair()
     sealed = seal(raw, public_key=public_key, sign=key.sign, payload_type=judge.RECORD_PAYLOAD_TYPE)
     return judge.open_record(sealed, judge=PEER)
+
+
+def _read_offer(raw: bytes) -> object:
+    public_key, key = sample.keypair()
+    return open_offer(
+        seal(raw, public_key=public_key, sign=key.sign, payload_type=OFFER_PAYLOAD_TYPE)
+    )
 
 
 def _batches() -> Iterator[Message]:
@@ -251,6 +270,8 @@ def _task_queries() -> Iterator[Message]:
     request, family = tasks_pb2.TaskRequest, bytes(SHORT_DIGEST_BYTES)
     yield request(bundle=tasks_pb2.BundleQuery(family=family))
     yield request(piece=tasks_pb2.PieceQuery(family=family, file=1, piece=2))
+    digest, known = bytes(DIGEST_BYTES), [bytes(OFFER_ID_BYTES)]
+    yield request(offers=tasks_pb2.OffersQuery(swarm_digest=digest, known=known))
 
 
 def _task_answers() -> Iterator[Message]:
@@ -259,6 +280,9 @@ def _task_answers() -> Iterator[Message]:
     bundle = tasks_pb2.Bundle(files=[file], good=["#### 1"], bad=["1"], hub_rows="{}")
     yield tasks_pb2.TaskAnswer(bundle=bundle)
     yield tasks_pb2.TaskAnswer(piece=tasks_pb2.Piece(data=b"d"))
+    training = [tasks_pb2.Training(family=bytes(SHORT_DIGEST_BYTES), reward=0.5, groups=3)]
+    offers = tasks_pb2.Offers(envelopes=[request_golden.sealed_offer()], training=training)
+    yield tasks_pb2.TaskAnswer(offers=offers)
 
 
 def _parsed(kind: Any, *encoded: bytes) -> tuple[Message, ...]:
@@ -281,6 +305,12 @@ ROOTS: tuple[tuple[Callable[[bytes], object], tuple[Message, ...]], ...] = (
         _read_record,
         _parsed(judge_pb2.JudgeRecord, open_envelope(
             request_golden.sealed_record(), payload_types=(judge.RECORD_PAYLOAD_TYPE,)
+        ).payload),
+    ),
+    (
+        _read_offer,
+        _parsed(tasks_pb2.TaskOffer, open_envelope(
+            request_golden.sealed_offer(), payload_types=(OFFER_PAYLOAD_TYPE,)
         ).payload),
     ),
     (decode_reach_request, (reach_pb2.ReachRequest(ports=[1]),)),

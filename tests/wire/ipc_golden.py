@@ -136,6 +136,10 @@ BODIES: dict[str, m.Body] = {
     "sample reply that says where a group came from": m.SampleReply(
         groups=(replace(SAMPLED, network="192.0.2.0/24"),), ready_external=0
     ),
+    **{
+        f"task {action}": m.TaskOrder(action=action, task="sums", rule="20MB,sums")
+        for action in m.TaskAction
+    },
 }
 
 

@@ -21,6 +21,7 @@ from shoal_wire.envelope import peer_id_of
 from shoal_wire.framing import encode_frame
 from shoal_wire.limits import PEERS_PROTOCOL, TASK_PIECE_BYTES, TASKS_PROTOCOL
 from shoal_wire.manifest import Manifest, SwarmRules, make_manifest
+from shoal_wire.offers import seal_offer
 from shoal_wire.peers import PeerAddresses, encode_peer_list, encode_peer_query
 from shoal_wire.reach import REACH_PROTOCOL, ReachReply, encode_reach_reply, encode_reach_request
 from shoal_wire.task_codec import encode_task_answer, encode_task_query
@@ -113,10 +114,24 @@ def judge_replies() -> dict[str, j.JudgeReply]:
     }
 
 
+def sealed_offer() -> bytes:
+    """Return an offer's envelope."""
+    public_key, key = sample.keypair()
+    return seal_offer(
+        sample.FAMILY,
+        swarm_digest=sample.swarm().digest,
+        created_ms=sample.NOW_MS,
+        public_key=public_key,
+        sign=key.sign,
+    )
+
+
 TASK_FILE = b"x" * (TASK_PIECE_BYTES + 1)
 TASK_QUERIES: dict[str, t.TaskQuery] = {
     "which files": t.BundleQuery(family=sample.CONFIG_DIGEST),
     "a piece": t.PieceQuery(family=sample.CONFIG_DIGEST, file=1, piece=3),
+    "offers": t.OffersQuery(swarm_digest=sample.swarm().digest),
+    "new offers": t.OffersQuery(swarm_digest=sample.swarm().digest, known=(b"12345678",)),
 }
 TASK_ANSWERS: dict[str, t.TaskAnswer] = {
     "files": t.Bundle(
@@ -129,6 +144,11 @@ TASK_ANSWERS: dict[str, t.TaskAnswer] = {
         hub_rows='{"rows":"hf:org/sums@0123456789abcdef0123456789abcdef01234567"}',
     ),
     "piece": t.Piece(data=b"the bytes"),
+    "an offer": t.Offers(
+        envelopes=(sealed_offer(),),
+        training=(t.Training(family=sample.CONFIG_DIGEST, reward=0.25, groups=2**33),),
+    ),
+    "no offers": t.Offers(),
     **{
         reason: t.TaskRefusal(reason=reason, retry_after_ms=1500 if reason == "busy" else 0)
         for reason in t.TaskRefusalReason

@@ -53,6 +53,8 @@ def test_a_field_that_is_added_without_a_limit_is_found() -> None:
                 message.field.add(name=name, number=number, type=kind, label=label)
                 number += 1
         pool = descriptor_pool.DescriptorPool()
+        for used in file.DESCRIPTOR.dependencies:
+            pool.AddSerializedFile(used.serialized_pb)
         changed = pool.AddSerializedFile(made.SerializeToString())
         found = unlimited({name_of(field) for field in fields_that_grow(changed)})
         assert found == {

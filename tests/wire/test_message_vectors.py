@@ -16,8 +16,9 @@ from shoal_ipc.codec import decode_ipc
 from shoal_ipc.v1 import ipc_pb2
 from shoal_wire import judge
 from shoal_wire.codec import decode_batch, encode_batch
+from shoal_wire.envelope import open_envelope
 from shoal_wire.framing import FrameDecoder
-from shoal_wire.limits import MAX_BATCH_BYTES
+from shoal_wire.limits import MAX_BATCH_BYTES, OFFER_PAYLOAD_TYPE
 from shoal_wire.manifest import decode_manifest
 from shoal_wire.peers import decode_peer_list, decode_peer_query
 from shoal_wire.reach import decode_reach_reply, decode_reach_request
@@ -93,6 +94,8 @@ def messages() -> Iterator[Message]:
     """Everything that stands in any vector, as protobuf reads it."""
     for vector in IPC:
         yield ipc_pb2.IpcFrame.FromString(unframed(vector))
+    offer = open_envelope(request_golden.sealed_offer(), payload_types=(OFFER_PAYLOAD_TYPE,))
+    yield tasks_pb2.TaskOffer.FromString(offer.payload)
     for vector in (*REQUESTS["requests"], *REQUESTS["replies"]):
         kinds = {
             **vars(judge_pb2),

@@ -42,7 +42,7 @@ from shoal_tasks.swarm import (
 )
 from shoal_wire.manifest import Manifest, TaskFamily
 from shoal_wire.task_messages import Bundle
-from shoal_wire.types import PeerId
+from shoal_wire.types import Digest, PeerId
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class TaskAcceptor:
         files = (*task_files, *accepted_task_files(self._data_dir))
         missing = await self._in_thread(families_without_files, manifest, files)
         for family, spec in missing:
-            why = await self._bring(family, spec)
+            why = await self.bring_one(family, spec, manifest.digest)
             if why:
                 log.warning("task %s is skipped: %s", visible_name(spec.name), why)
         for spec in await self._in_thread(families_without_servers, manifest, files):
@@ -134,8 +134,11 @@ class TaskAcceptor:
             f"start one, set its address in {path}, and add --tasks {path}"
         )
 
-    async def _bring(self, family: TaskFamily, spec: FamilySpec) -> str:
-        """Return why a family is skipped; empty if it was accepted."""
+    async def bring_one(self, family: TaskFamily, spec: FamilySpec, swarm: Digest) -> str:
+        """Fetch and offer one family of a swarm.
+
+        Return why it is skipped; empty if it was accepted.
+        """
         if installed_version(spec.verifier) != spec.verifier_version:
             return f"it needs {spec.verifier} {spec.verifier_version}{how_to_install(spec)}"
         folder = accepted_folder(self._data_dir, spec)
@@ -151,7 +154,7 @@ class TaskAcceptor:
                 return why
             try:
                 await self._fetch(peer_id, spec, bundle, folder)
-                return await self._offer(family, spec, bundle, peer_id, folder)
+                return await self._offer(family, spec, bundle, peer_id, swarm)
             except NoBundleError as error:
                 why = f"{peer_id} did not send all of its files ({error})"
                 log.info("task %s: %s", visible_name(spec.name), why)
@@ -181,14 +184,17 @@ class TaskAcceptor:
         await self._client.fetch(peer_id, spec, bundle, folder, on_bytes)
 
     async def _offer(
-        self, family: TaskFamily, spec: FamilySpec, bundle: Bundle, peer_id: PeerId, folder: Path
+        self, family: TaskFamily, spec: FamilySpec, bundle: Bundle, peer_id: PeerId, swarm: Digest
     ) -> str:
+        folder = accepted_folder(self._data_dir, spec)
         spec = with_files(spec, folder, [one.name for one in bundle.files])
         why = await self._decide(spec, bundle, peer_id)
         if why:
             await self._in_thread(partial(shutil.rmtree, folder, ignore_errors=True))
             return why
-        await self._in_thread(partial(write_accepted, folder, family, bundle, sent_by=peer_id))
+        await self._in_thread(
+            partial(write_accepted, folder, family, bundle, sent_by=peer_id, swarm=swarm)
+        )
         log.info("task %s is accepted; its files are in %s", visible_name(spec.name), folder)
         return ""
 

@@ -29,13 +29,14 @@ def build_deciders(settings: Settings) -> tuple[Refuse, Accept]:
     """Return the functions that decide before and after a task is fetched."""
     rule = parse_accept_rule(settings.accept_tasks)
     if rule is not None:
-        return partial(_refuse_by, rule), _accept
+        return partial(refuse_by, rule), accept_by_rule
     if sys.stdin is None or not sys.stdin.isatty() or settings.json_output:
-        return _refuse_without_terminal, _accept
+        return _refuse_without_terminal, accept_by_rule
     return _refuse_nothing, _ask
 
 
-def _refuse_by(rule: AcceptRule, spec: FamilySpec, bundle: Bundle | None) -> str:
+def refuse_by(rule: AcceptRule, spec: FamilySpec, bundle: Bundle | None) -> str:
+    """Return why a rule does not allow a task; empty if it does."""
     num_bytes, hub_rows = (bundle.num_bytes, bundle.hub_rows) if bundle is not None else (0, "")
     danger = "it holds code" if has_code(spec) else ""
     if hub_rows and not danger:
@@ -58,7 +59,8 @@ def _refuse_nothing(_spec: FamilySpec, _bundle: Bundle | None) -> str:
     return ""
 
 
-async def _accept(_offer: TaskOffer) -> bool:
+async def accept_by_rule(_offer: TaskOffer) -> bool:
+    """Accept a task that the rule has not refused."""
     await trio.lowlevel.checkpoint()
     return True
 

@@ -31,8 +31,11 @@ from shoal_wire.task_messages import (
     Bundle,
     BundleFile,
     BundleQuery,
+    Offers,
+    OffersQuery,
     Piece,
     PieceQuery,
+    TaskAnswer,
     TaskQuery,
     TaskRefusal,
     TaskRefusalReason,
@@ -42,7 +45,7 @@ from shoal_wire.verdict import Reason, verdict
 
 log = logging.getLogger(__name__)
 
-A = TypeVar("A", Bundle, Piece)
+A = TypeVar("A", Bundle, Piece, Offers)
 
 _REQUEST_S: Final = 20.0
 _PART: Final = ".part"
@@ -103,9 +106,15 @@ class TaskClient:
         except NoBundleError:
             return None
         if (why := bundle_error(spec, bundle)) != "":
-            self._offend(peer_id, why)
+            self.offend(peer_id, why)
             return None
         return bundle
+
+    async def offers(self, peer_id: PeerId, query: OffersQuery) -> Offers:
+        """Return the offers of a peer that the query does not name. Raises NoBundleError: none."""
+        if peer_id in self._refused:
+            raise NoBundleError("it sent what no honest program sends")
+        return await self._ask(peer_id, query, Offers)
 
     async def fetch(
         self,
@@ -138,12 +147,12 @@ class TaskClient:
                 query = PieceQuery(family=spec.digest, file=index, piece=number)
                 data = (await self._ask(peer_id, query, Piece)).data
                 if hashlib.sha256(data).digest() != described.pieces[number]:
-                    self._offend(peer_id, "a piece is not the one that it described")
+                    self.offend(peer_id, "a piece is not the one that it described")
                     raise NoBundleError("a wrong piece")
                 await self._in_thread(_append, part, number, data)
                 on_bytes(len(data))
             if not await self._in_thread(_finish, part, path, described):
-                self._offend(peer_id, "its pieces do not make the family's file")
+                self.offend(peer_id, "its pieces do not make the family's file")
                 raise NoBundleError("a wrong file")
         self._failures[peer_id] -= 1
 
@@ -155,14 +164,14 @@ class TaskClient:
                 if isinstance(answer, kind):
                     return answer
                 if not isinstance(answer, TaskRefusal):
-                    self._offend(peer_id, "it answers another question")
+                    self.offend(peer_id, "it answers another question")
                     raise NoBundleError("another answer")
                 if answer.reason is not TaskRefusalReason.BUSY:
                     raise NoBundleError(answer.reason.value)
                 await trio.sleep(max(POLL_S, answer.retry_after_ms / 1000))
         raise NoBundleError("busy")
 
-    async def _request(self, peer_id: PeerId, query: TaskQuery) -> Bundle | Piece | TaskRefusal:
+    async def _request(self, peer_id: PeerId, query: TaskQuery) -> TaskAnswer:
         try:
             raw = await self._host.request(
                 peer_id,
@@ -174,13 +183,14 @@ class TaskClient:
             return decode_task_answer(raw)
         except RequestError as error:
             if error.failure is RequestFailure.OVERSIZE:
-                self._offend(peer_id, "its answer is too long")
+                self.offend(peer_id, "its answer is too long")
             raise NoBundleError(error.failure.value) from None
         except TaskProtocolError as error:
-            self._offend(peer_id, str(error))
+            self.offend(peer_id, str(error))
             raise NoBundleError(str(error)) from None
 
-    def _offend(self, peer_id: PeerId, why: str) -> None:
+    def offend(self, peer_id: PeerId, why: str) -> None:
+        """Charge a peer for an answer that no honest program sends, and ask it no more."""
         log.warning("%s sends no usable task files: %s", peer_id, why)
         self._refused.add(peer_id)
         self._report(peer_id, peer_id, verdict(Reason.MALFORMED_ANSWER))

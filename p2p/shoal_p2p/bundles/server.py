@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,9 +33,12 @@ from shoal_wire.task_codec import TaskProtocolError, decode_task_query, encode_t
 from shoal_wire.task_messages import (
     Bundle,
     BundleQuery,
+    Offers,
+    OffersQuery,
     Piece,
     PieceQuery,
     TaskAnswer,
+    TaskQuery,
     TaskRefusal,
     TaskRefusalReason,
 )
@@ -136,13 +139,16 @@ class TaskServer:
         shared: SharedTasks,
         report: Report,
         in_thread: InThread,
+        offers: Callable[[OffersQuery], Offers] = lambda _query: Offers(),
         limits: TaskServeLimits | None = None,
     ) -> None:
+        """`offers` answers what members add to the swarm."""
         limits = limits or TaskServeLimits()
         self._host = host
         self._shared = shared
         self._report = report
         self._in_thread = in_thread
+        self._offers = offers
         self._requests: KeyedBuckets[PeerId] = KeyedBuckets(limits.requests_per_peer)
         self._bytes: KeyedBuckets[PeerId] = KeyedBuckets(limits.bytes_per_peer)
         self._of_all = AdaptiveRateLimit(limits.bytes_of_all, trio.current_time())
@@ -180,7 +186,10 @@ class TaskServer:
         self._of_all.take(network, len(encoded), now)
         return encoded
 
-    async def _find(self, query: BundleQuery | PieceQuery) -> TaskAnswer:
+    async def _find(self, query: TaskQuery) -> TaskAnswer:
+        if isinstance(query, OffersQuery):
+            await trio.lowlevel.checkpoint()
+            return self._offers(query)
         if isinstance(query, BundleQuery):
             await trio.lowlevel.checkpoint()
             return self._shared.bundle(query.family) or _NOT_SHARED

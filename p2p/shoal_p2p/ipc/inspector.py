@@ -13,6 +13,7 @@ from typing import Any
 from shoal_ipc import messages as m
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.answers.views import VIEWS
+from shoal_p2p.bundles.orders import OrderError
 from shoal_p2p.ipc.which_peer import WhichPeerError
 from shoal_p2p.reputation.peer_manager import ControlError
 from shoal_wire.manifest import Manifest
@@ -23,6 +24,9 @@ View = Callable[[Mapping[str, Any]], Awaitable[Any]]
 
 Control = Callable[[m.ControlAction, str], Awaitable[None]]
 """``await control(action, peer_id)``: raises ControlError."""
+
+TaskOrder = Callable[[m.TaskOrder], Awaitable[None]]
+"""``await order(body)``: raises OrderError."""
 
 
 def views_of(part: object) -> dict[str, View]:
@@ -40,11 +44,13 @@ class InspectorService:
         manifest: Manifest,
         views: Mapping[str, View],
         control: Control | None = None,
+        order: TaskOrder | None = None,
     ) -> None:
         self._me = me
         self._manifest = manifest
         self._views = views
         self._control = control
+        self._order = order
 
     async def hello(self, holder: str, hello: m.Hello) -> m.HelloReply | m.Failure:
         """Answer a hello; `holder` names the connection. A failure ends it."""
@@ -58,6 +64,8 @@ class InspectorService:
             return await self._view(body)
         if isinstance(body, m.Control):
             return await self._carry_out(body)
+        if isinstance(body, m.TaskOrder) and self._order is not None:
+            return await self._carry_out_order(body, self._order)
         return m.Failure(reason=f"this peer does not answer {type(body).__name__}")
 
     async def goodbye(self, holder: str, role: m.Role) -> None:
@@ -69,6 +77,14 @@ class InspectorService:
         try:
             await self._control(body.action, body.peer_id)
         except ControlError as error:
+            return m.Failure(reason=str(error))
+        return m.Ok(count=1)
+
+    @staticmethod
+    async def _carry_out_order(body: m.TaskOrder, order: TaskOrder) -> m.Body:
+        try:
+            await order(body)
+        except OrderError as error:
             return m.Failure(reason=str(error))
         return m.Ok(count=1)
 

@@ -14,7 +14,7 @@ from shoal_base.bounded import MANY
 from shoal_base.waits import HOUR_S
 from shoal_ipc import messages as m
 from shoal_p2p.buffer.types import BufferEntry
-from shoal_p2p.ipc.inspector import Control, InspectorService, View
+from shoal_p2p.ipc.inspector import Control, InspectorService, TaskOrder, View
 from shoal_p2p.ipc.judge_link import JudgeLink
 from shoal_p2p.rollouts.outbox import (
     MAX_PACED_GROUPS,
@@ -90,9 +90,10 @@ class Service(InspectorService):
         link: TrainerLink,
         views: Mapping[str, View],
         control: Control | None = None,
+        order: TaskOrder | None = None,
         judge: JudgeLink | None = None,
     ) -> None:
-        super().__init__(me=me, manifest=manifest, views=views, control=control)
+        super().__init__(me=me, manifest=manifest, views=views, control=control, order=order)
         self._judge = judge
         self._pool = pool
         self._outbox = outbox
@@ -117,7 +118,7 @@ class Service(InspectorService):
 
     async def handle(self, holder: str, role: m.Role, body: m.Body) -> m.Body:
         """Answer one request."""
-        if isinstance(body, m.Inspect | m.Control):
+        if isinstance(body, m.Inspect | m.Control | m.TaskOrder):
             return await super().handle(holder, role, body)
         if role is m.Role.PUBLISHER and isinstance(body, m.Publish):
             return await self._guarded(self._publish(body, None))

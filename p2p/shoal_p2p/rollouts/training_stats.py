@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import astuple, dataclass, field, fields
 from typing import Any, Final, Literal
 
@@ -230,6 +230,12 @@ class TrainingStats:
             for peer_id, row in self._rows.items()
         ]
         return tuple(sorted(found, key=lambda row: (-row.signal, row.peer_id)))
+
+    def keep_families(self, names: Collection[str]) -> None:
+        """Forget the rows of all other families: a family that begins may have the name of one
+        that has ended."""
+        for name in [one for one in self._families if one not in names]:
+            del self._families[name]
 
     def families(self) -> tuple[FamilyStats, ...]:
         """Return one row per family of own questions, by name."""

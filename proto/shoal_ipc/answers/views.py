@@ -12,6 +12,7 @@ from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.learning import Ledger
 from shoal_ipc.answers.node import Buffer, Fetch, RolloutsView, Status
 from shoal_ipc.answers.peer import Peers, Refusals, Scores
+from shoal_ipc.answers.tasks import Tasks
 
 VIEWS: Final = MappingProxyType[str, type[Any]](
     {
@@ -23,6 +24,7 @@ VIEWS: Final = MappingProxyType[str, type[Any]](
         "ledger": Ledger,
         "fetch": Fetch,
         "rollouts": RolloutsView,
+        "tasks": Tasks,
         "doctor": Doctor,
     }
 )

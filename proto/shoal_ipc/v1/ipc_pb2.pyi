@@ -20,7 +20,7 @@ ROLE_INSPECTOR: Role
 ROLE_PUBLISHER: Role
 
 class IpcFrame(_message.Message):
-    __slots__ = ("request_id", "hello", "hello_reply", "publish", "publish_reply", "sample", "sample_reply", "ok", "report", "trainer_status", "inspect", "inspect_reply", "failure", "control", "judge_ask", "judge_challenge", "judge_answer", "judge_score")
+    __slots__ = ("request_id", "hello", "hello_reply", "publish", "publish_reply", "sample", "sample_reply", "ok", "report", "trainer_status", "inspect", "inspect_reply", "failure", "control", "judge_ask", "judge_challenge", "judge_answer", "judge_score", "task_order")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HELLO_REPLY_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,7 @@ class IpcFrame(_message.Message):
     JUDGE_CHALLENGE_FIELD_NUMBER: _ClassVar[int]
     JUDGE_ANSWER_FIELD_NUMBER: _ClassVar[int]
     JUDGE_SCORE_FIELD_NUMBER: _ClassVar[int]
+    TASK_ORDER_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     hello: Hello
     hello_reply: HelloReply
@@ -57,7 +58,8 @@ class IpcFrame(_message.Message):
     judge_challenge: JudgeChallenge
     judge_answer: JudgeAnswer
     judge_score: JudgeScore
-    def __init__(self, request_id: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., hello_reply: _Optional[_Union[HelloReply, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., publish_reply: _Optional[_Union[PublishReply, _Mapping]] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., sample_reply: _Optional[_Union[SampleReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., trainer_status: _Optional[_Union[TrainerStatus, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., inspect_reply: _Optional[_Union[InspectReply, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., control: _Optional[_Union[Control, _Mapping]] = ..., judge_ask: _Optional[_Union[JudgeAsk, _Mapping]] = ..., judge_challenge: _Optional[_Union[JudgeChallenge, _Mapping]] = ..., judge_answer: _Optional[_Union[JudgeAnswer, _Mapping]] = ..., judge_score: _Optional[_Union[JudgeScore, _Mapping]] = ...) -> None: ...
+    task_order: TaskOrder
+    def __init__(self, request_id: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., hello_reply: _Optional[_Union[HelloReply, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., publish_reply: _Optional[_Union[PublishReply, _Mapping]] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., sample_reply: _Optional[_Union[SampleReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., trainer_status: _Optional[_Union[TrainerStatus, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., inspect_reply: _Optional[_Union[InspectReply, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., control: _Optional[_Union[Control, _Mapping]] = ..., judge_ask: _Optional[_Union[JudgeAsk, _Mapping]] = ..., judge_challenge: _Optional[_Union[JudgeChallenge, _Mapping]] = ..., judge_answer: _Optional[_Union[JudgeAnswer, _Mapping]] = ..., judge_score: _Optional[_Union[JudgeScore, _Mapping]] = ..., task_order: _Optional[_Union[TaskOrder, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("ipc_version", "role", "pid", "consumed_ids", "held_ids")
@@ -222,6 +224,16 @@ class Control(_message.Message):
     action: str
     peer_id: str
     def __init__(self, action: _Optional[str] = ..., peer_id: _Optional[str] = ...) -> None: ...
+
+class TaskOrder(_message.Message):
+    __slots__ = ("action", "task", "rule")
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    action: str
+    task: str
+    rule: str
+    def __init__(self, action: _Optional[str] = ..., task: _Optional[str] = ..., rule: _Optional[str] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("reason", "retryable")

@@ -22,31 +22,40 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from shoal_wire.v1 import swarm_pb2 as shoal__wire_dot_v1_dot_swarm__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19shoal_wire/v1/tasks.proto\x12\x08shoal.v1\"f\n\x0bTaskRequest\x12\'\n\x06\x62undle\x18\x01 \x01(\x0b\x32\x15.shoal.v1.BundleQueryH\x00\x12%\n\x05piece\x18\x02 \x01(\x0b\x32\x14.shoal.v1.PieceQueryH\x00\x42\x07\n\x05query\"\x1d\n\x0b\x42undleQuery\x12\x0e\n\x06\x66\x61mily\x18\x01 \x01(\x0c\"9\n\nPieceQuery\x12\x0e\n\x06\x66\x61mily\x18\x01 \x01(\x0c\x12\x0c\n\x04\x66ile\x18\x02 \x01(\r\x12\r\n\x05piece\x18\x03 \x01(\r\"\x86\x01\n\nTaskAnswer\x12\"\n\x06\x62undle\x18\x01 \x01(\x0b\x32\x10.shoal.v1.BundleH\x00\x12 \n\x05piece\x18\x02 \x01(\x0b\x32\x0f.shoal.v1.PieceH\x00\x12(\n\x07refusal\x18\x03 \x01(\x0b\x32\x15.shoal.v1.TaskRefusalH\x00\x42\x08\n\x06\x61nswer\"Z\n\x06\x42undle\x12#\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x14.shoal.v1.BundleFile\x12\x0c\n\x04good\x18\x02 \x03(\t\x12\x0b\n\x03\x62\x61\x64\x18\x03 \x03(\t\x12\x10\n\x08hub_rows\x18\x04 \x01(\t\"M\n\nBundleFile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnum_bytes\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\x12\x0e\n\x06pieces\x18\x04 \x03(\x0c\"\x15\n\x05Piece\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"R\n\x0bTaskRefusal\x12+\n\x06reason\x18\x01 \x01(\x0e\x32\x1b.shoal.v1.TaskRefusalReason\x12\x16\n\x0eretry_after_ms\x18\x02 \x01(\r*z\n\x11TaskRefusalReason\x12#\n\x1fTASK_REFUSAL_REASON_UNSPECIFIED\x10\x00\x12\x1c\n\x18TASK_REFUSAL_REASON_BUSY\x10\x01\x12\"\n\x1eTASK_REFUSAL_REASON_NOT_SHARED\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19shoal_wire/v1/tasks.proto\x12\x08shoal.v1\x1a\x19shoal_wire/v1/swarm.proto\"\x8f\x01\n\x0bTaskRequest\x12\'\n\x06\x62undle\x18\x01 \x01(\x0b\x32\x15.shoal.v1.BundleQueryH\x00\x12%\n\x05piece\x18\x02 \x01(\x0b\x32\x14.shoal.v1.PieceQueryH\x00\x12\'\n\x06offers\x18\x03 \x01(\x0b\x32\x15.shoal.v1.OffersQueryH\x00\x42\x07\n\x05query\"\x1d\n\x0b\x42undleQuery\x12\x0e\n\x06\x66\x61mily\x18\x01 \x01(\x0c\"9\n\nPieceQuery\x12\x0e\n\x06\x66\x61mily\x18\x01 \x01(\x0c\x12\x0c\n\x04\x66ile\x18\x02 \x01(\r\x12\r\n\x05piece\x18\x03 \x01(\r\"2\n\x0bOffersQuery\x12\x14\n\x0cswarm_digest\x18\x01 \x01(\x0c\x12\r\n\x05known\x18\x02 \x03(\x0c\"\xaa\x01\n\nTaskAnswer\x12\"\n\x06\x62undle\x18\x01 \x01(\x0b\x32\x10.shoal.v1.BundleH\x00\x12 \n\x05piece\x18\x02 \x01(\x0b\x32\x0f.shoal.v1.PieceH\x00\x12(\n\x07refusal\x18\x03 \x01(\x0b\x32\x15.shoal.v1.TaskRefusalH\x00\x12\"\n\x06offers\x18\x04 \x01(\x0b\x32\x10.shoal.v1.OffersH\x00\x42\x08\n\x06\x61nswer\"A\n\x06Offers\x12\x11\n\tenvelopes\x18\x01 \x03(\x0c\x12$\n\x08training\x18\x02 \x03(\x0b\x32\x12.shoal.v1.Training\":\n\x08Training\x12\x0e\n\x06\x66\x61mily\x18\x01 \x01(\x0c\x12\x0e\n\x06reward\x18\x02 \x01(\x01\x12\x0e\n\x06groups\x18\x03 \x01(\x04\"q\n\tTaskOffer\x12\x14\n\x0cschema_major\x18\x01 \x01(\r\x12\x14\n\x0cswarm_digest\x18\x02 \x01(\x0c\x12\x12\n\ncreated_ms\x18\x03 \x01(\x04\x12$\n\x06\x66\x61mily\x18\x04 \x01(\x0b\x32\x14.shoal.v1.TaskFamily\"Z\n\x06\x42undle\x12#\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x14.shoal.v1.BundleFile\x12\x0c\n\x04good\x18\x02 \x03(\t\x12\x0b\n\x03\x62\x61\x64\x18\x03 \x03(\t\x12\x10\n\x08hub_rows\x18\x04 \x01(\t\"M\n\nBundleFile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnum_bytes\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\x12\x0e\n\x06pieces\x18\x04 \x03(\x0c\"\x15\n\x05Piece\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"R\n\x0bTaskRefusal\x12+\n\x06reason\x18\x01 \x01(\x0e\x32\x1b.shoal.v1.TaskRefusalReason\x12\x16\n\x0eretry_after_ms\x18\x02 \x01(\r*z\n\x11TaskRefusalReason\x12#\n\x1fTASK_REFUSAL_REASON_UNSPECIFIED\x10\x00\x12\x1c\n\x18TASK_REFUSAL_REASON_BUSY\x10\x01\x12\"\n\x1eTASK_REFUSAL_REASON_NOT_SHARED\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shoal_wire.v1.tasks_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TASKREFUSALREASON']._serialized_start=648
-  _globals['_TASKREFUSALREASON']._serialized_end=770
-  _globals['_TASKREQUEST']._serialized_start=39
-  _globals['_TASKREQUEST']._serialized_end=141
-  _globals['_BUNDLEQUERY']._serialized_start=143
-  _globals['_BUNDLEQUERY']._serialized_end=172
-  _globals['_PIECEQUERY']._serialized_start=174
-  _globals['_PIECEQUERY']._serialized_end=231
-  _globals['_TASKANSWER']._serialized_start=234
-  _globals['_TASKANSWER']._serialized_end=368
-  _globals['_BUNDLE']._serialized_start=370
-  _globals['_BUNDLE']._serialized_end=460
-  _globals['_BUNDLEFILE']._serialized_start=462
-  _globals['_BUNDLEFILE']._serialized_end=539
-  _globals['_PIECE']._serialized_start=541
-  _globals['_PIECE']._serialized_end=562
-  _globals['_TASKREFUSAL']._serialized_start=564
-  _globals['_TASKREFUSAL']._serialized_end=646
+  _globals['_TASKREFUSALREASON']._serialized_start=1047
+  _globals['_TASKREFUSALREASON']._serialized_end=1169
+  _globals['_TASKREQUEST']._serialized_start=67
+  _globals['_TASKREQUEST']._serialized_end=210
+  _globals['_BUNDLEQUERY']._serialized_start=212
+  _globals['_BUNDLEQUERY']._serialized_end=241
+  _globals['_PIECEQUERY']._serialized_start=243
+  _globals['_PIECEQUERY']._serialized_end=300
+  _globals['_OFFERSQUERY']._serialized_start=302
+  _globals['_OFFERSQUERY']._serialized_end=352
+  _globals['_TASKANSWER']._serialized_start=355
+  _globals['_TASKANSWER']._serialized_end=525
+  _globals['_OFFERS']._serialized_start=527
+  _globals['_OFFERS']._serialized_end=592
+  _globals['_TRAINING']._serialized_start=594
+  _globals['_TRAINING']._serialized_end=652
+  _globals['_TASKOFFER']._serialized_start=654
+  _globals['_TASKOFFER']._serialized_end=767
+  _globals['_BUNDLE']._serialized_start=769
+  _globals['_BUNDLE']._serialized_end=859
+  _globals['_BUNDLEFILE']._serialized_start=861
+  _globals['_BUNDLEFILE']._serialized_end=938
+  _globals['_PIECE']._serialized_start=940
+  _globals['_PIECE']._serialized_end=961
+  _globals['_TASKREFUSAL']._serialized_start=963
+  _globals['_TASKREFUSAL']._serialized_end=1045
 # @@protoc_insertion_point(module_scope)

@@ -1,3 +1,4 @@
+from shoal_wire.v1 import swarm_pb2 as _swarm_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -17,12 +18,14 @@ TASK_REFUSAL_REASON_BUSY: TaskRefusalReason
 TASK_REFUSAL_REASON_NOT_SHARED: TaskRefusalReason
 
 class TaskRequest(_message.Message):
-    __slots__ = ("bundle", "piece")
+    __slots__ = ("bundle", "piece", "offers")
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     PIECE_FIELD_NUMBER: _ClassVar[int]
+    OFFERS_FIELD_NUMBER: _ClassVar[int]
     bundle: BundleQuery
     piece: PieceQuery
-    def __init__(self, bundle: _Optional[_Union[BundleQuery, _Mapping]] = ..., piece: _Optional[_Union[PieceQuery, _Mapping]] = ...) -> None: ...
+    offers: OffersQuery
+    def __init__(self, bundle: _Optional[_Union[BundleQuery, _Mapping]] = ..., piece: _Optional[_Union[PieceQuery, _Mapping]] = ..., offers: _Optional[_Union[OffersQuery, _Mapping]] = ...) -> None: ...
 
 class BundleQuery(_message.Message):
     __slots__ = ("family",)
@@ -40,15 +43,55 @@ class PieceQuery(_message.Message):
     piece: int
     def __init__(self, family: _Optional[bytes] = ..., file: _Optional[int] = ..., piece: _Optional[int] = ...) -> None: ...
 
+class OffersQuery(_message.Message):
+    __slots__ = ("swarm_digest", "known")
+    SWARM_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    swarm_digest: bytes
+    known: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, swarm_digest: _Optional[bytes] = ..., known: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
 class TaskAnswer(_message.Message):
-    __slots__ = ("bundle", "piece", "refusal")
+    __slots__ = ("bundle", "piece", "refusal", "offers")
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     PIECE_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    OFFERS_FIELD_NUMBER: _ClassVar[int]
     bundle: Bundle
     piece: Piece
     refusal: TaskRefusal
-    def __init__(self, bundle: _Optional[_Union[Bundle, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ..., refusal: _Optional[_Union[TaskRefusal, _Mapping]] = ...) -> None: ...
+    offers: Offers
+    def __init__(self, bundle: _Optional[_Union[Bundle, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ..., refusal: _Optional[_Union[TaskRefusal, _Mapping]] = ..., offers: _Optional[_Union[Offers, _Mapping]] = ...) -> None: ...
+
+class Offers(_message.Message):
+    __slots__ = ("envelopes", "training")
+    ENVELOPES_FIELD_NUMBER: _ClassVar[int]
+    TRAINING_FIELD_NUMBER: _ClassVar[int]
+    envelopes: _containers.RepeatedScalarFieldContainer[bytes]
+    training: _containers.RepeatedCompositeFieldContainer[Training]
+    def __init__(self, envelopes: _Optional[_Iterable[bytes]] = ..., training: _Optional[_Iterable[_Union[Training, _Mapping]]] = ...) -> None: ...
+
+class Training(_message.Message):
+    __slots__ = ("family", "reward", "groups")
+    FAMILY_FIELD_NUMBER: _ClassVar[int]
+    REWARD_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    family: bytes
+    reward: float
+    groups: int
+    def __init__(self, family: _Optional[bytes] = ..., reward: _Optional[float] = ..., groups: _Optional[int] = ...) -> None: ...
+
+class TaskOffer(_message.Message):
+    __slots__ = ("schema_major", "swarm_digest", "created_ms", "family")
+    SCHEMA_MAJOR_FIELD_NUMBER: _ClassVar[int]
+    SWARM_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    FAMILY_FIELD_NUMBER: _ClassVar[int]
+    schema_major: int
+    swarm_digest: bytes
+    created_ms: int
+    family: _swarm_pb2.TaskFamily
+    def __init__(self, schema_major: _Optional[int] = ..., swarm_digest: _Optional[bytes] = ..., created_ms: _Optional[int] = ..., family: _Optional[_Union[_swarm_pb2.TaskFamily, _Mapping]] = ...) -> None: ...
 
 class Bundle(_message.Message):
     __slots__ = ("files", "good", "bad", "hub_rows")
