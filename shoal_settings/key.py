@@ -1,4 +1,4 @@
-"""Declares a setting: its default, its bounds, the commands that read it."""
+"""Declares a setting: its default, the commands that read it, its range."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic.fields import FieldInfo
+
+from shoal_base.ranges import Range
 
 Command = Literal["node", "bootstrap", "trainer", "swarm", "debug"]
 
@@ -81,7 +84,6 @@ def key(
     *,
     off: str | None = None,
     instead: Mapping[str, str] | None = None,
-    **bounds: Any,
 ) -> Any:
     """Return a field that `commands` (names, with spaces) read.
 
@@ -97,8 +99,23 @@ def key(
             "off": off,
             "instead": dict(instead or {}),
         },
-        **bounds,
     )
+
+
+def range_of(field: FieldInfo) -> Range | None:
+    """Return the range of a setting that is a number; None for another."""
+    return next((one for one in field.metadata if isinstance(one, Range)), None)
+
+
+def rule_of(field: FieldInfo) -> str:
+    """Return what a setting that is a number must be; empty for another."""
+    allowed = range_of(field)
+    if allowed is None:
+        return ""
+    if allowed.unit == "bytes":
+        least, most = int(allowed.least), int(allowed.most)
+        return f"must be a size from {size_text(least)} to {size_text(most)}"
+    return allowed.rule(field.annotation)
 
 
 def _of(commands: str) -> Callable[..., Any]:

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from shoal_base.lines import readable_json
 from shoal_base.toml_file import read_toml
 from shoal_settings.groups import LISTS, choices_of, group_of
-from shoal_settings.key import SIZES, size_text
+from shoal_settings.key import SIZES, rule_of, size_text
 from shoal_settings.parser import did_you_mean
 from shoal_settings.real_models import fill_in, sentence
 from shoal_settings.schema import ALIASES, Command, Settings, fields_of, public_name
@@ -318,35 +318,19 @@ def _known_names() -> dict[str, str]:
 _PLAIN = {
     "bool_parsing": "must be on or off",
     "bool_type": "must be on or off",
-    "float_parsing": "must be a number",
-    "float_type": "must be a number",
-    "int_from_float": "must be a whole number",
-    "int_parsing": "must be a whole number",
-    "int_parsing_size": "is too large",
-    "int_type": "must be a whole number",
 }
 """Messages for invalid values, by pydantic's type of error."""
-
-
-_WORDS = (
-    ("Input should be", "must be"),
-    ("greater than or equal to", "at least"),
-    ("less than or equal to", "at most"),
-)
-"""Replacements in pydantic's messages."""
 
 
 def _explain(error: ValidationError, values: Mapping[str, Any], origins: Mapping[str, str]) -> str:
     first = error.errors(include_url=False, include_context=False)[0]
     field = str(first["loc"][0]) if first["loc"] else "?"
     origin = origins.get(field, "default")
-    message = _PLAIN.get(first["type"], first["msg"].removeprefix("Value error, "))
-    for theirs, ours in _WORDS:
-        message = message.replace(theirs, ours)
-    given = first.get("input")
-    if field in SIZES:  # as it was written, and the bound likewise
-        given = values[field]
-        message = re.sub(r"at least (\d+)", lambda m: f"at least {size_text(int(m[1]))}", message)
+    message = first["msg"].replace("Input should be", "must be").removeprefix("Value error, ")
+    message = _PLAIN.get(first["type"], message)
+    if first["type"] != "value_error" and field in Settings.model_fields:
+        message = rule_of(Settings.model_fields[field]) or message
+    given = values[field] if field in SIZES else first.get("input")  # a size as it was written
     shown = ",".join(given) if isinstance(given, tuple) else str(given)
     message += _meant(field, shown)
     if len(shown) > 80:

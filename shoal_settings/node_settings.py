@@ -6,10 +6,27 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+)
 
+from shoal_base.ranges import Range
 from shoal_settings.accept_tasks import ASK, parse_accept_rule
-from shoal_settings.key import Size, auto_or_number, checked, key, of_peers, of_swarms
+from shoal_settings.key import (
+    Size,
+    auto_or_number,
+    checked,
+    key,
+    of_peers,
+    of_swarms,
+    range_of,
+    rule_of,
+)
 from shoal_wire.base58 import is_peer_id_text
 from shoal_wire.limits import MAX_SHARDS, MAX_SHARDS_PER_PEER
 
@@ -108,12 +125,12 @@ class NodeSettings(BaseModel):
             "asked for."
         },
     )
-    target_peers: int = of_peers(12, "Connections that discovery tries to hold.", ge=1, le=1000)
-    max_connections: int = of_peers(
+    target_peers: Annotated[int, Range("peers", 1, 1000)] = of_peers(
+        12, "Connections that discovery tries to hold."
+    )
+    max_connections: Annotated[int, Range("connections", 2, 10_000)] = of_peers(
         256,
         "Connections beyond which new ones are refused. One network may have a quarter of them.",
-        ge=2,
-        le=10_000,
     )
     relay: bool = of_peers(
         False,
@@ -177,8 +194,8 @@ class NodeSettings(BaseModel):
         "node bootstrap swarm trainer",
         "Run Python files of task files also where this machine allows no wall around them.",
     )
-    max_age_seconds: int = of_swarms(
-        3600, "Age at which a rollout of a swarm started here is stale.", ge=1, le=2_592_000
+    max_age_seconds: Annotated[int, Range("s", 1, 30 * 86_400)] = of_swarms(
+        3600, "Age at which a rollout of a swarm started here is stale."
     )
     inline_tasks: bool = of_swarms(
         False, "A swarm started here also takes questions that people write, with their answers."
@@ -186,12 +203,10 @@ class NodeSettings(BaseModel):
     allow_peers: Annotated[tuple[str, ...], checked(_peer_ids)] = of_peers(
         (), "Peer id that may connect to a swarm started here; repeatable. None admits every peer."
     )
-    shards: int = of_swarms(
+    shards: Annotated[int, Range("shards", 1, MAX_SHARDS)] = of_swarms(
         1,
         "Topics among which a swarm started here spreads its publishers: about one for every "
         "16 nodes it may grow to.",
-        ge=1,
-        le=MAX_SHARDS,
     )
     subscribe_shards: Annotated[str, auto_or_number(MAX_SHARDS_PER_PEER)] = of_swarms(
         "auto",
@@ -205,12 +220,11 @@ class NodeSettings(BaseModel):
         },
     )
     # Buffer
-    buffer_bytes: Size = key(
+    buffer_bytes: Annotated[Size, Range("bytes", 128 << 10, 1 << 50)] = key(
         64 * 1024 * 1024,
         "node swarm",
         "Size limit of external groups in the replay buffer, such as 64MiB; it holds one group for "
         "each 16 KiB.",
-        ge=131072,
     )
     publisher_sampling: Literal["weighted", "uniform"] = key(
         "weighted",
@@ -218,11 +232,10 @@ class NodeSettings(BaseModel):
         "How external groups are sampled: each network equally, then its publishers by how useful "
         "they were here (weighted), or all publishers equally (uniform).",
     )
-    archive_bytes: Size = key(
+    archive_bytes: Annotated[Size, Range("bytes", 0, 1 << 50)] = key(
         256 * 1024 * 1024,
         "node swarm",
         "Size limit of the batches stored for `shoal export data`, such as 2GB; 0 stores none.",
-        ge=0,
     )
 
     @property
@@ -235,14 +248,20 @@ class NodeSettings(BaseModel):
         """Paths of the task files in `tasks`."""
         return tuple(one for one in self.tasks if one not in TASK_PRESETS)
 
-    @field_validator("*", mode="before")
+    @field_validator("*", mode="wrap")
     @classmethod
-    def _no_switch_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse `rounds = true`, which would count as 1."""
-        annotation = cls.model_fields[str(info.field_name)].annotation
-        if isinstance(value, bool) and annotation in (int, float):
-            raise ValueError("must be a number")
-        return value
+    def _in_its_range(
+        cls, value: Any, read: ValidatorFunctionWrapHandler, info: ValidationInfo
+    ) -> Any:
+        """Refuse a number outside its range, and `rounds = true`, which would count as 1."""
+        field = cls.model_fields[str(info.field_name)]
+        allowed = range_of(field)
+        if allowed is None:
+            return read(value)
+        number = value if isinstance(value, bool) else read(value)
+        if not allowed.has(number, field.annotation):
+            raise ValueError(rule_of(field))
+        return number
 
     @field_validator("data_dir", mode="before")
     @classmethod

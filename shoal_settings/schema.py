@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from shoal_base.ranges import Range
 from shoal_settings.key import Command, checked, key, of_swarms, of_trainers
 from shoal_settings.node_settings import DEFAULT_LISTEN, TASK_PRESETS
 from shoal_settings.trainer_settings import TrainerSettings
@@ -27,7 +28,7 @@ class Settings(TrainerSettings):
     """All settings. Frozen; unknown keys are refused."""
 
     # Swarm command
-    nodes: int = key(4, "swarm", "Nodes to start.", ge=1, le=64)
+    nodes: Annotated[int, Range("nodes", 1, 64)] = key(4, "swarm", "Nodes to start.")
     # Output
     http: Annotated[str, checked(parse_web_address)] = of_swarms(
         AUTO,

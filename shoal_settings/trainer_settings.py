@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationInfo, field_validator
 
+from shoal_base.ranges import Range
 from shoal_settings.key import auto_or_number, checked, key, of_trainers
 from shoal_settings.node_settings import NodeSettings, addresses_of_peers
 from shoal_settings.strategy import describe_words, strategy_words
@@ -89,11 +90,9 @@ class TrainerSettings(NodeSettings):
         "Type of the weights: auto (float32, computing in bfloat16 where the GPU can), float32, "
         "bfloat16 or float16 (to export, not to train).",
     )
-    lora_rank: int = of_trainers(
+    lora_rank: Annotated[int, Range("", 0, 1024)] = of_trainers(
         0,
         "Train LoRA adapters of this rank and freeze the model; 0 trains all weights.",
-        ge=0,
-        le=1024,
     )
     generator: Literal["self", "vllm", "openai"] = of_trainers(
         "self",
@@ -106,102 +105,103 @@ class TrainerSettings(NodeSettings):
         "Address of the server that answers; /v1 at its end may be missing.",
     )
     remote_model: str = of_trainers("auto", "The server's name of its model; auto is `model`.")
-    concurrency: int = of_trainers(8, "Requests to the server at the same time.", ge=1, le=256)
-    threads: int = of_trainers(
-        1, "CPU threads of the trainer; 0 leaves it to torch.", ge=0, le=1024
+    concurrency: Annotated[int, Range("requests", 1, 256)] = of_trainers(
+        8, "Requests to the server at the same time."
     )
-    local: int = of_trainers(
-        4, "I: questions a round that a node answers, shares and trains on.", ge=0, le=4096
+    threads: Annotated[int, Range("threads", 0, 1024)] = of_trainers(
+        1, "CPU threads of the trainer; 0 leaves it to torch."
     )
-    questions: int = of_trainers(
+    local: Annotated[int, Range("questions", 0, 4096)] = of_trainers(
+        4, "I: questions a round that a node answers, shares and trains on."
+    )
+    questions: Annotated[int, Range("questions", 0, 4096)] = of_trainers(
         0,
         "Questions a round that a node answers and shares; 0 is as many as `local`. With more, "
         "it trains on own groups whose rewards differ, at most `local`.",
-        ge=0,
-        le=4096,
     )
-    external: int = of_trainers(
+    external: Annotated[int, Range("groups", 0, 4096)] = of_trainers(
         8,
         "J: most groups of other nodes in a round; they cost an update, but no answers.",
-        ge=0,
-        le=4096,
     )
     strategy: Annotated[str, checked(strategy_words)] = of_trainers(
         "positive+balance", f"How groups of other nodes are chosen: {describe_words()}"
     )
-    completions: int = of_trainers(8, "L: completions a question.", ge=2, le=256)
-    rounds: int = of_trainers(0, "Rounds in all, then a clean exit; 0 never ends.", ge=0)
-    seed: int = of_trainers(
+    completions: Annotated[int, Range("completions", 2, 256)] = of_trainers(
+        8, "L: completions a question."
+    )
+    rounds: Annotated[int, Range("rounds", 0, 10**9)] = of_trainers(
+        0, "Rounds in all, then a clean exit; 0 never ends."
+    )
+    seed: Annotated[int, Range("", 0, (1 << 31) - 1)] = of_trainers(
         0,
         "Seed of tasks and sampling; 0 derives one from the node's identity.",
         instead={
             "swarm": "Seed of tasks and sampling, to which each node adds its number; 0 derives "
             "each node's from its identity."
         },
-        ge=0,
-        lt=1 << 31,
     )
-    learning_rate: float = of_trainers(
+    learning_rate: Annotated[float, Range("", 0, 1, is_open=True)] = of_trainers(
         4e-4,
         "AdamW's learning rate. If it is not set, a model over 80 MB gets 1e-5 and its adapters "
         "1e-4.",
-        gt=0,
-        le=1,
     )
-    temperature: float = of_trainers(1.0, "Sampling temperature.", gt=0, le=100)
-    top_p: float = of_trainers(1.0, "Nucleus sampling mass.", gt=0, le=1)
-    max_new_tokens: int = of_trainers(12, "Most tokens a completion has.", ge=1, le=1_000_000)
-    epsilon_low: float = of_trainers(0.2, "Lower clip bound of GRPO.", ge=0, le=1)
-    epsilon_high: float = of_trainers(0.28, "Upper clip bound of GRPO.", ge=0, le=100)
+    temperature: Annotated[float, Range("", 0, 100, is_open=True)] = of_trainers(
+        1.0, "Sampling temperature."
+    )
+    top_p: Annotated[float, Range("", 0, 1, is_open=True)] = of_trainers(
+        1.0, "Nucleus sampling mass."
+    )
+    max_new_tokens: Annotated[int, Range("tokens", 1, 1_000_000)] = of_trainers(
+        12, "Most tokens a completion has."
+    )
+    epsilon_low: Annotated[float, Range("", 0, 1)] = of_trainers(0.2, "Lower clip bound of GRPO.")
+    epsilon_high: Annotated[float, Range("", 0, 100)] = of_trainers(
+        0.28, "Upper clip bound of GRPO."
+    )
     loss_type: Literal["grpo", "dr_grpo", "dapo"] = of_trainers(
         "grpo",
         "How token losses are averaged: grpo (by completion), dr_grpo (by token limit, advantages "
         "not scaled) or dapo (by token).",
     )
-    kl_beta: float = of_trainers(
+    kl_beta: Annotated[float, Range("", 0, 1000)] = of_trainers(
         0.0,
         "Weight of a KL term to the policy that training started from; above 0 a second copy of "
         "the model is held.",
-        ge=0,
-        le=1000,
     )
-    epochs: int = of_trainers(
-        1, "Passes over a round's groups; clipping acts from the second on.", ge=1, le=1000
+    epochs: Annotated[int, Range("passes", 1, 1000)] = of_trainers(
+        1, "Passes over a round's groups; clipping acts from the second on."
     )
-    minibatches: int = of_trainers(
-        2, "Optimiser steps in each pass over a round's groups.", ge=1, le=1000
+    minibatches: Annotated[int, Range("steps", 1, 1000)] = of_trainers(
+        2, "Optimiser steps in each pass over a round's groups."
     )
-    token_budget: int = of_trainers(8192, "Tokens a micro-batch may hold, padding included.", ge=64)
+    token_budget: Annotated[int, Range("tokens", 64, 1 << 30)] = of_trainers(
+        8192, "Tokens a micro-batch may hold, padding included."
+    )
     gradient_checkpointing: bool = of_trainers(
         False,
         "Compute each layer again in the backward pass instead of keeping it: slower, less memory.",
     )
-    round_seconds: float = of_trainers(
+    round_seconds: Annotated[float, Range("s", 0, 86_400)] = of_trainers(
         0.0,
         "Shortest time of a round, in seconds: a faster trainer waits. 0 is no wait.",
-        ge=0,
-        le=86_400,
     )
     resume: bool = of_trainers(
         True,
         "Continue from the newest good checkpoint, if there is one; off: what an earlier run left "
         "moves to earlier-1, earlier-2 … in the data directory.",
     )
-    checkpoint_seconds: float = of_trainers(
+    checkpoint_seconds: Annotated[float, Range("s", 0, 86_400)] = of_trainers(
         10.0,
         "Seconds between checkpoints, at least 20 times as many as the last one took; 0 writes one "
         "after every round.",
-        ge=0,
-        le=86_400,
     )
-    eval_every: int = of_trainers(
+    eval_every: Annotated[int, Range("rounds", -1, 10**9)] = of_trainers(
         -1,
         "Rounds between held-out evaluations; 0 never, "
         "-1 every 25 for an embedded model, every 50 for a large one, never for another.",
-        ge=-1,
     )
-    eval_per_family: int = of_trainers(
-        8, "Held-out questions of each task family.", ge=1, le=1 << 16
+    eval_per_family: Annotated[int, Range("questions", 1, 1 << 16)] = of_trainers(
+        8, "Held-out questions of each task family."
     )
     judge: Annotated[str, checked(_a_judge)] = of_trainers(
         "none",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final, Self
+from typing import Annotated, Final, Self
+
+from shoal_base.ranges import Bytes, Range, Ranged, Seconds, SecondsOrZero
 
 MAX_ITEMS_PER_FRAME: Final = 64
 MAX_ITEMS_ON_A_SERVER: Final = 8
@@ -29,27 +31,27 @@ def test_wall_seconds(cpu_seconds: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerLimits:
+class WorkerLimits(Ranged):
     """Limits of the worker process, and deadlines of its callers."""
 
-    item_cpu_seconds: float = 1.0
+    item_cpu_seconds: Seconds = 1.0
     """Processor time for one item, measured by the worker. Not wall time: a busy machine must not
     turn correct answers into wrong ones."""
-    request_timeout_seconds: float = 15.0
+    request_timeout_seconds: Seconds = 15.0
     """Wall time for one frame of items; then the worker is killed."""
-    start_timeout_seconds: float = 180.0
+    start_timeout_seconds: Seconds = 180.0
     """Wall time from spawning a worker to its first reply. Imports take 1 to 2 s; with `verifiers`
     (5,400 modules) 3 to 4 s, and once 65 s on a busy machine."""
-    process_cpu_seconds: int = 3600
+    process_cpu_seconds: Annotated[int, Range("s", 1, 365 * 86_400)] = 3600
     """Hard processor-time limit of one worker process."""
-    recycle_cpu_seconds: int = 1800
+    recycle_cpu_seconds: Annotated[int, Range("s", 1, 365 * 86_400)] = 1800
     """Processor time after which a healthy worker is replaced between two requests."""
-    memory_bytes: int = 512 * 1024 * 1024
+    memory_bytes: Bytes = 512 * 1024 * 1024
     """Address space in addition to what the imports used."""
-    max_open_files: int = 16
-    max_restarts: int = 4
+    max_open_files: Annotated[int, Range("files", 3, 1 << 20)] = 16
+    max_restarts: Annotated[int, Range("starts", 1, 1000)] = 4
     """Consecutive failed starts before callers get `WorkerUnavailable`."""
-    max_backoff_seconds: float = 5.0
+    max_backoff_seconds: SecondsOrZero = 5.0
     """Maximum pause between two starts, in seconds; it doubles from 0.1."""
 
     def of_tests(self, test_seconds: int) -> Self:

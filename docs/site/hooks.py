@@ -31,7 +31,6 @@ _TABLE = re.compile(
 )
 _LONG = 24
 """Defaults of arguments that have this many characters or more are not shown."""
-_SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 def on_config(config: Any) -> Any:
@@ -82,7 +81,7 @@ def _rows(head: str, rows: Iterator[tuple[str, ...]]) -> str:
 
 def _settings() -> str:
     from shoal_settings.groups import BEGINNINGS, group_of
-    from shoal_settings.key import SIZES, size_text
+    from shoal_settings.key import SIZES, rule_of, size_text
     from shoal_settings.loader import off_value
     from shoal_settings.schema import ALIASES, Settings, public_name
 
@@ -94,18 +93,12 @@ def _settings() -> str:
         if (info.annotation is bool and info.default) or off_value(info) is not None:
             flags.append(f"`--no-{flag}`")
         flags += [f"`{alias}`" for alias in ALIASES.get(field, ())]
-        bounds = [
-            f"{sign} {getattr(bound, name)}"
-            for name, sign in _SIGNS.items()
-            for bound in info.metadata
-            if hasattr(bound, name)
-        ]
-        limits = f" ({', '.join(bounds)})" if bounds else ""
+        rule = rule_of(info).removeprefix("must be ")
         return (
             f"`{key}`",
             ", ".join(flags),
             _default(size_text(info.default) if field in SIZES else info.default),
-            f"{info.description}{limits}",
+            f"{info.description} ({rule})" if rule else str(info.description),
         )
 
     return "\n\n".join(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
+from shoal_base.ranges import Ranged, Seconds, SecondsOrZero
 from shoal_base.waits import SHORT_DEADLINE_S
 from shoal_p2p.fetch.exchange import ExchangeSettings
 from shoal_p2p.gossip.gossip import Libp2pGossip
@@ -206,7 +207,7 @@ REAL = Dependencies()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Ranged):
     """Bounds and timeouts that are not settings."""
 
     discovery: DiscoverySettings
@@ -215,9 +216,9 @@ class Limits:
     exchange: ExchangeSettings = field(default_factory=ExchangeSettings)
     gossip: GossipSettings = field(default_factory=GossipSettings)
     ledger: LedgerLimits = field(default_factory=LedgerLimits)
-    bootstrap_s: float = 10.0
+    bootstrap_s: SecondsOrZero = 10.0
     """Maximum wait for a bootstrap at the start before continuing alone, in seconds."""
-    siblings_s: float = 10.0
+    siblings_s: Seconds = 10.0
     """Pause between two searches for peers with sibling data directories."""
 
     @classmethod

@@ -54,7 +54,7 @@ class _Connection:
     is_authorized: bool = False
 
 
-class ConnectionLimits:
+class OpenConnections:
     """The page's open connections, and their limits."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class PageServer(ThreadingHTTPServer):
                 raise BindError(_why(address, error)) from None
             super().__init__((address.host, 0), _Handler)
         self.pages = Pages(board)
-        self.limits = ConnectionLimits()
+        self.limits = OpenConnections()
         self.request_slots = threading.BoundedSemaphore(FEW)
         # Each process makes its own token: a browser also sends the cookie to the port's next
         # owner, for which it is useless.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shoal_settings.groups import BEGINNINGS, group_of
-from shoal_settings.key import SIZES, size_text
+from shoal_settings.key import SIZES, rule_of, size_text
 from shoal_settings.loader import off_value
 from shoal_settings.schema import ALIASES, Settings, fields_of, public_name
 from tests.settings import settings_cases as case
@@ -18,7 +18,6 @@ from tests.support.site import page
 ROOT = Path(__file__).parents[2]
 TEXT = page("settings.md")
 FIELDS = tuple(Settings.model_fields)
-SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 def expected_row(field: str) -> str:
@@ -30,11 +29,12 @@ def expected_row(field: str) -> str:
     if off_value(info) is not None:
         flag += f", `--no-{case.flag(field)[2:]}`"
     flag += "".join(f", `{alias}`" for alias in ALIASES.get(field, ()))
+    rule = rule_of(info).removeprefix("must be ")
     cells = (
         f"`{public_name(field)}`",
         flag,
         _default(size_text(info.default) if field in SIZES else info.default),
-        f"{info.description}{_bounds(field)}",
+        f"{info.description} ({rule})" if rule else str(info.description),
     )
     return "| " + " | ".join(cells) + " |"
 
@@ -45,16 +45,6 @@ def _default(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(f"`{item}`" for item in value) or "none"
     return f"`{value}`"
-
-
-def _bounds(field: str) -> str:
-    bounds = [
-        f"{sign} {getattr(bound, name)}"
-        for name, sign in SIGNS.items()
-        for bound in Settings.model_fields[field].metadata
-        if hasattr(bound, name)
-    ]
-    return f" ({', '.join(bounds)})" if bounds else ""
 
 
 def rows() -> dict[str, list[str]]:

@@ -114,7 +114,7 @@ def test_a_value_of_the_wrong_type_names_key_and_file(key: str, text: str) -> No
 
 def test_a_size_is_shown_as_it_was_written() -> None:
     line = case.error_of("node", ["--buffer-bytes", "1kB"])
-    assert line == "--buffer-bytes '1kB': must be at least 128KiB"
+    assert line == "--buffer-bytes '1kB': must be a size from 128KiB to 1024TiB"
 
 
 def test_a_bad_flag_names_the_flag() -> None:

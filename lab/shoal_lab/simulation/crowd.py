@@ -19,10 +19,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import mean
-from typing import Any
+from typing import Annotated, Any
 
 import trio
 
+from shoal_base.ranges import Bytes, Range, Ranged, Seconds, Share
 from shoal_lab.simulation.host import SimulatedHost
 from shoal_lab.simulation.instant_gossip import InstantGossip
 from shoal_lab.simulation.network import LinkSettings, SimulatedNetwork
@@ -58,23 +59,23 @@ _COUNT_BYTES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CrowdSettings:
+class CrowdSettings(Ranged):
     """Settings that the nodes of a crowd have in common."""
 
-    round_s: float = 60.0
-    groups: int = 1
+    round_s: Seconds = 60.0
+    groups: Annotated[int, Range("groups", 1, 64)] = 1
     """Groups published a round."""
-    external: int = 2
+    external: Annotated[int, Range("groups", 0, 4096)] = 2
     """External groups sampled a round."""
-    families: int = 256
+    families: Annotated[int, Range("families", 0, 256)] = 256
     """Families that each node accepts, chosen at random; at most all."""
-    data_bytes: int = 700
+    data_bytes: Bytes = 700
     """Length of a batch."""
-    target_peers: int = 8
-    tick_s: float = 1.0
+    target_peers: Annotated[int, Range("peers", 0, 1000)] = 8
+    tick_s: Seconds = 1.0
     """Seconds between two ticks of the shard keeper."""
-    discovery_s: float = 1.0
-    traced: float = 1.0
+    discovery_s: Seconds = 1.0
+    traced: Share = 1.0
     """Share of the batches whose deliveries are recorded."""
     gossip: GossipSettings = field(default_factory=GossipSettings)
     links: LinkSettings = field(default_factory=LinkSettings)

@@ -18,10 +18,11 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import trio
 
+from shoal_base.ranges import Range, Ranged, Seconds, SecondsOrZero, Share
 from shoal_lab.simulation.clock import GRAINS_A_SECOND
 from shoal_lab.simulation.requests import SimulatedServer
 from shoal_p2p.net.connections import Direction
@@ -36,16 +37,17 @@ _FIRST_FREE_PORT = 49_152  # first of the dynamic ports (RFC 6335)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkSettings:
+class LinkSettings(Ranged):
     """Latency and loss of every link."""
 
-    latency_s: tuple[float, float] = (0.005, 0.08)
+    least_latency_s: SecondsOrZero = 0.005
+    most_latency_s: Annotated[float, Range("s", "least_latency_s", 3600)] = 0.08
     """Latency one way, sampled for each pair of hosts."""
-    jitter: float = 0.2
+    jitter: Share = 0.2
     """Share of the latency by which a message may be delayed."""
-    loss: float = 0.0
+    loss: Share = 0.0
     """Share of gossip messages lost in queues."""
-    ping_s: float = 15.0
+    ping_s: Seconds = 15.0
     """Seconds after which a silent connection is cut."""
 
 
@@ -226,7 +228,9 @@ class SimulatedNetwork:
         """Return the latency of a link, one way, without jitter."""
         key = (one, other) if one < other else (other, one)
         if key not in self._latency:
-            self._latency[key] = self.rng.uniform(*self.links.latency_s)
+            self._latency[key] = self.rng.uniform(
+                self.links.least_latency_s, self.links.most_latency_s
+            )
         return self._latency[key]
 
     def connect(self, one: PeerId, other: PeerId) -> None:

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 from shoal_base.bounded import MANY
+from shoal_base.ranges import Bytes, Range, Ranged, Seconds
 from shoal_wire.types import PublishedGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BufferLimits:
-    """Bounds that hold after every operation. Ages are seconds, sizes bytes; all are positive."""
+class BufferLimits(Ranged):
+    """Bounds that hold after every operation."""
 
-    max_groups: int
+    max_groups: Annotated[int, Range("groups", 1, 1 << 31)]
     """External groups in total; as many own groups are recorded in addition."""
-    max_bytes: int
-    max_age_seconds: float
+    max_bytes: Bytes
+    max_age_seconds: Seconds
     """Age after which a group is dropped, unless it is leased."""
-    max_groups_per_publisher: int
-    max_bytes_per_publisher: int
-    max_consumed_ids: int = 16 * MANY
+    max_groups_per_publisher: Annotated[int, Range("groups", 1, 1 << 31)]
+    max_bytes_per_publisher: Bytes
+    max_consumed_ids: Annotated[int, Range("ids", 1, 1 << 24)] = 16 * MANY
     """Ids remembered as consumed, and as seen; the oldest is dropped first."""
-    max_publishers: int = MANY
+    max_publishers: Annotated[int, Range("publishers", 1, 1 << 20)] = MANY
     """Publishers with counters; the least recently seen is dropped first."""
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            if not getattr(self, field.name) > 0:
-                raise ValueError(f"buffer limit {field.name} must be positive")
 
 
 class InsertOutcome(StrEnum):

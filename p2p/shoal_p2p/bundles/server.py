@@ -12,11 +12,13 @@ import hashlib
 import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import trio
 
+from shoal_base.ranges import Ranged
 from shoal_base.visible import visible_name
 from shoal_p2p.fair.buckets import AdaptiveRateLimit, KeyedBuckets, Rate
 from shoal_p2p.net.interface import Host
@@ -60,12 +62,12 @@ _NOT_SHARED = TaskRefusal(reason=TaskRefusalReason.NOT_SHARED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskServeLimits:
+class TaskServeLimits(Ranged):
     """Rate limits for one peer, and for all networks together."""
 
-    requests_per_peer: Rate = field(default=Rate(burst=64, per_second=16))
-    bytes_per_peer: Rate = field(default=Rate(burst=16 << 20, per_second=4 << 20))
-    bytes_of_all: Rate = field(default=Rate(burst=32 << 20, per_second=8 << 20))
+    requests_per_peer: Annotated[Rate, "requests"] = Rate(burst=64, per_second=16)
+    bytes_per_peer: Annotated[Rate, "bytes"] = Rate(burst=16 << 20, per_second=4 << 20)
+    bytes_of_all: Annotated[Rate, "bytes"] = Rate(burst=32 << 20, per_second=8 << 20)
 
 
 class SharedTasks:

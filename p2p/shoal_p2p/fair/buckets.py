@@ -17,9 +17,10 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 from shoal_base.bounded import REMEMBERED, BoundedDict
+from shoal_base.ranges import Range, Ranged
 from shoal_p2p.fair import ShareKey
 
 HALF_LIFE_OF_TIME_CONSTANT = math.log(2.0)
@@ -54,11 +55,11 @@ K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rate:
+class Rate(Ranged):
     """A token bucket's capacity and refill per second."""
 
-    burst: float
-    per_second: float
+    burst: Annotated[float, Range("tokens", 0, 1 << 50, is_open=True)]
+    per_second: Annotated[float, Range("tokens/s", 0, 1 << 50, is_open=True)]
 
 
 class TokenBucket:

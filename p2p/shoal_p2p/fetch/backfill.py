@@ -17,18 +17,19 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import trio
 
 from shoal_base.bounded import BoundedDict
+from shoal_base.ranges import Bytes, Range, Ranged, Seconds, SecondsOrZero
 from shoal_base.waits import MINUTE_S
 from shoal_p2p.fair.buckets import Rate, TokenBucket
 from shoal_p2p.fetch.batches import BatchFetch
 from shoal_p2p.fetch.client import NoAnswerError
 from shoal_p2p.fetch.context import FetchContext
 from shoal_p2p.intake.validation import Source
-from shoal_wire.limits import MAX_SHARDS_PER_PEER
+from shoal_wire.limits import MAX_LISTED_BATCHES, MAX_SHARDS_PER_PEER
 from shoal_wire.rollout_messages import BatchRef, Listing, RecentQuery
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
@@ -57,29 +58,29 @@ class _Scope:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackfillSettings:
+class BackfillSettings(Ranged):
     """Intervals, peers and amounts of backfill."""
 
-    first_jitter_seconds: float = 1.0
+    first_jitter_seconds: SecondsOrZero = 1.0
     """Maximum random wait after a new peer or a new shard, in seconds."""
-    again_seconds: float = 5.0
+    again_seconds: Seconds = 5.0
     """Shortest time between rounds, however often peers come and go, in seconds."""
-    idle_rounds: int = 8
+    idle_rounds: Annotated[int, Range("rounds", 1, 1000)] = 8
     """Rounds for new peers that may bring nothing before the next has to wait; one more is allowed
     every `every_seconds`."""
-    every_seconds: float = 60.0
+    every_seconds: Seconds = 60.0
     """Time between periodic rounds, plus or minus half of it, in seconds."""
-    first_peers: int = 3
-    later_peers: int = 1
-    max_batches: int = 256
+    first_peers: Annotated[int, Range("peers", 0, 1000)] = 3
+    later_peers: Annotated[int, Range("peers", 0, 1000)] = 1
+    max_batches: Annotated[int, Range("batches", 1, MAX_LISTED_BATCHES)] = 256
     """Batches of one listing."""
-    max_bytes: int = 16 << 20
+    max_bytes: Bytes = 16 << 20
     """The same, in bytes of the batches."""
-    max_listings: int = 32
+    max_listings: Annotated[int, Range("listings", 1, 10_000)] = 32
     """Listings of one peer in a round: as much as a peer remembers (`BatchIndex`)."""
-    least_groups: int = 128
+    least_groups: Annotated[int, Range("groups", 0, 100_000)] = 128
     """Fetched in a round even if the buffer is full, since missed batches are newer."""
-    tick_seconds: float = 0.5
+    tick_seconds: Seconds = 0.5
     """Pause to collect connects and disconnects before they are handled together."""
 
 

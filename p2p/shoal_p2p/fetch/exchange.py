@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal_base.ranges import Ranged, Seconds
 from shoal_base.waits import REPLY_S
 from shoal_ipc.answers.node import Fetch
 from shoal_p2p.fetch.backfill import Backfill, BackfillSettings, BufferSpace
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExchangeSettings:
+class ExchangeSettings(Ranged):
     """Limits and deadlines of every part."""
 
     serve: ServeLimits = field(default_factory=ServeLimits)
@@ -53,7 +54,7 @@ class ExchangeSettings:
     gaps: GapLimits = field(default_factory=GapLimits)
     chase: ChaseLimits = field(default_factory=ChaseLimits)
     backfill: BackfillSettings = field(default_factory=BackfillSettings)
-    answer_seconds: float = REPLY_S
+    answer_seconds: Seconds = REPLY_S
     streams: RequestLimits = SERVE_LIMITS
 
 

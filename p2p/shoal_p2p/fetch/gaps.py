@@ -8,23 +8,25 @@ Batches before the first one received from a publisher are no gaps; the recent o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from shoal_base.bounded import REMEMBERED, BoundedDict
+from shoal_base.ranges import Range, Ranged, Seconds, SecondsOrZero
 from shoal_wire.topic_keys import COMMON_KEY
 from shoal_wire.types import PeerId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GapLimits:
+class GapLimits(Ranged):
     """Bounds on the gaps that are remembered, and the times at which one is requested."""
 
-    grace_seconds: float = 1.5
+    grace_seconds: SecondsOrZero = 1.5
     """Messages may arrive out of order, and a large batch is pulled while the next is gossiped."""
-    retry_seconds: float = 2.0
+    retry_seconds: Seconds = 2.0
     """Pause before the second try, in seconds; doubles with each."""
-    max_tries: int = 5
-    max_per_publisher: int = 32
-    max_publishers: int = REMEMBERED
+    max_tries: Annotated[int, Range("tries", 1, 100)] = 5
+    max_per_publisher: Annotated[int, Range("gaps", 1, 10_000)] = 32
+    max_publishers: Annotated[int, Range("publishers", 1, 1 << 20)] = REMEMBERED
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import trio
 
+from shoal_base.ranges import Range, Ranged, Seconds
 from shoal_p2p.fetch.client import NoAnswerError, RolloutClient
 from shoal_wire.digests import batch_id as id_of_envelope
 from shoal_wire.limits import MAX_CHUNK_BYTES
@@ -26,15 +28,15 @@ Candidates = Callable[[], Sequence[PeerId]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PullLimits:
+class PullLimits(Ranged):
     """Bounds on one pull: size of a piece, time, and retries."""
 
-    chunk_bytes: int = MAX_CHUNK_BYTES // 2
-    total_seconds: float = 120.0
-    first_pause_seconds: float = 0.1
+    chunk_bytes: Annotated[int, Range("bytes", 1, MAX_CHUNK_BYTES)] = MAX_CHUNK_BYTES // 2
+    total_seconds: Seconds = 120.0
+    first_pause_seconds: Seconds = 0.1
     """Pause after a round in which no peer had it, in seconds; doubles with each round."""
-    max_pause_seconds: float = 4.0
-    idle_rounds: int = 7
+    max_pause_seconds: Seconds = 4.0
+    idle_rounds: Annotated[int, Range("rounds", 1, 1000)] = 7
     """Consecutive rounds without a byte after which the pull is abandoned: about 9 s. Twice as
     many, about 40 s, if a peer reports that it is busy or still pulling the batch itself."""
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
 
 from shoal_base.bounded import BoundedDict
+from shoal_base.ranges import Bytes, Range, Ranged
 from shoal_p2p.fair import FORWARDED, ShareKey
 from shoal_p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket
 from shoal_p2p.fair.queue import FairQueue
@@ -35,20 +37,20 @@ Lane = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueLimits:
+class QueueLimits(Ranged):
     """Limits on waiting jobs, running jobs and bytes."""
 
-    max_jobs: int = 256
+    max_jobs: Annotated[int, Range("jobs", 1, 100_000)] = 256
     """Waiting and running."""
-    max_jobs_per_publisher: int = 32
-    max_running_per_publisher: int = 2
-    max_running: int = 8
-    max_running_beyond: int = 4
+    max_jobs_per_publisher: Annotated[int, Range("jobs", 1, 100_000)] = 32
+    max_running_per_publisher: Annotated[int, Range("jobs", 1, 1000)] = 2
+    max_running: Annotated[int, Range("jobs", 1, 1000)] = 8
+    max_running_beyond: Annotated[int, Range("jobs", 0, 1000)] = 4
     """Further jobs, each the first of a lane without false claims, so that a peer that uses all
     other slots cannot delay them."""
-    max_running_bytes: int = 32 << 20
-    bytes_per_publisher: Rate = field(default=Rate(burst=24 << 20, per_second=1 << 20))
-    bytes_of_all: Rate = field(default=Rate(burst=64 << 20, per_second=8 << 20))
+    max_running_bytes: Bytes = 32 << 20
+    bytes_per_publisher: Annotated[Rate, "bytes"] = Rate(burst=24 << 20, per_second=1 << 20)
+    bytes_of_all: Annotated[Rate, "bytes"] = Rate(burst=64 << 20, per_second=8 << 20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

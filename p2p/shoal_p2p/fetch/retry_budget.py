@@ -11,20 +11,22 @@ connection share one budget, so that they cannot exhaust that of its proven publ
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
 
 from shoal_base.bounded import BoundedDict
+from shoal_base.ranges import Ranged
 from shoal_p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket
 from shoal_p2p.fetch.gaps import Gap
 from shoal_wire.types import PeerId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChaseLimits:
+class ChaseLimits(Ranged):
     """Rates of unsuccessful tries."""
 
-    per_publisher: Rate = field(default=Rate(burst=6, per_second=1 / 60))
-    per_connection: Rate = field(default=Rate(burst=24, per_second=0.25))
+    per_publisher: Annotated[Rate, "tries"] = Rate(burst=6, per_second=1 / 60)
+    per_connection: Annotated[Rate, "tries"] = Rate(burst=24, per_second=0.25)
     """Budget for a connection's unproven publishers, and the same again for its proven ones."""
 
 

@@ -13,11 +13,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
 
 import trio
 
 from shoal_base.bounded import FEW, MANY, BoundedDict
+from shoal_base.ranges import Ranged
 from shoal_p2p.fair.buckets import AdaptiveRateLimit, KeyedBuckets, Rate
 from shoal_p2p.fetch.batch_index import BatchIndex, ShelvedBatch
 from shoal_p2p.fetch.stats import FetchStats
@@ -62,14 +64,14 @@ _LOADED_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServeLimits:
+class ServeLimits(Ranged):
     """Rate limits for one peer, and for all networks together."""
 
-    requests_per_peer: Rate = field(default=Rate(burst=64, per_second=16))
-    bytes_per_peer: Rate = field(default=Rate(burst=16 << 20, per_second=4 << 20))
-    refusals_per_peer: Rate = field(default=Rate(burst=32, per_second=1))
+    requests_per_peer: Annotated[Rate, "requests"] = Rate(burst=64, per_second=16)
+    bytes_per_peer: Annotated[Rate, "bytes"] = Rate(burst=16 << 20, per_second=4 << 20)
+    refusals_per_peer: Annotated[Rate, "refusals"] = Rate(burst=32, per_second=1)
     """Postponed requests after which more of them count as a flood."""
-    bytes_of_all: Rate = field(default=Rate(burst=64 << 20, per_second=16 << 20))
+    bytes_of_all: Annotated[Rate, "bytes"] = Rate(burst=64 << 20, per_second=16 << 20)
     """Rate for all networks: if n request as much as they can, each gets 1/(n + 1), whatever the
     number of its identities. So one alone gets twice a peer's rate (docs/threats.md, Quotas), and
     next to two of them a peer still gets its full rate."""

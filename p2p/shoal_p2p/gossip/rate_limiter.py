@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from shoal_base.bounded import PIECE_BYTES, BoundedDict
+from shoal_base.ranges import Range, Ranged, SecondsOrZero
 from shoal_p2p.fair.buckets import Rate, TokenBucket
 from shoal_wire.types import PeerId
 
@@ -26,21 +27,21 @@ K = TypeVar("K", bound=str)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FloodLimits:
+class FloodLimits(Ranged):
     """Rates for one peer. A node carries a few hundred messages a second from all peers
     together."""
 
-    pace_per_second: float = 300.0
-    pace_burst: float = 3000.0
-    waste_per_second: float = 200.0
-    waste_burst: float = 2000.0
-    work_per_second: float = 0.2
+    pace_per_second: Annotated[float, Range("messages/s", 0, 1e6, is_open=True)] = 300.0
+    pace_burst: Annotated[float, Range("messages", 0, 1e6, is_open=True)] = 3000.0
+    waste_per_second: Annotated[float, Range("messages/s", 0, 1e6, is_open=True)] = 200.0
+    waste_burst: Annotated[float, Range("messages", 0, 1e6, is_open=True)] = 2000.0
+    work_per_second: Annotated[float, Range("s/s", 0, 1000, is_open=True)] = 0.2
     """Seconds of validation work, as estimated by `shoal_p2p.intake.batch_decoder`, that a peer's
     messages may cause."""
-    work_burst: float = 0.9
+    work_burst: Annotated[float, Range("s", 0, 1000, is_open=True)] = 0.9
     """A full debt of this size is repaid in 4.5 s. Senders give up waiting for a window after
     that."""
-    grace_s: float = 1.0
+    grace_s: SecondsOrZero = 1.0
     """Seconds of pause for waste that are free. Each further second counts as an offence."""
 
 

@@ -15,11 +15,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, Annotated, NoReturn, Protocol
 
 import trio
 
 from shoal_base.bounded import QUEUE_BYTES
+from shoal_base.ranges import Range, Ranged
 from shoal_base.waits import REPLY_S, RETRY_S
 from shoal_p2p.fair import FORWARDED, PUBLISHED, ShareKey
 from shoal_p2p.intake.batch_decoder import BatchDecoder
@@ -130,11 +131,11 @@ class Receivers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IntakeLimits:
+class IntakeLimits(Ranged):
     """Limits of the queues, and the worker of each family."""
 
-    queue_batches: int = QUEUE_BATCHES
-    lanes: Mapping[str, str] = field(default_factory=dict)
+    queue_batches: Annotated[int, Range("batches", 1, 100_000)] = QUEUE_BATCHES
+    lanes: Annotated[Mapping[str, str], Range("families", 0, 256)] = field(default_factory=dict)
     """Worker of each family that an own server or judge provides (`FamilySpec.worker_key`)."""
 
 

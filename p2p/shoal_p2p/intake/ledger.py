@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from shoal_base.bounded import BoundedDict
+from shoal_base.ranges import Range, Ranged
 from shoal_p2p.fair.buckets import Rate, TokenBucket
 from shoal_p2p.intake.validation import Source
 from shoal_wire.types import BatchId, PeerId
@@ -20,16 +22,16 @@ RESERVE_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerLimits:
+class LedgerLimits(Ranged):
     """Bounds of the ledger."""
 
-    max_publishers: int = 4096
+    max_publishers: Annotated[int, Range("publishers", 1, 1 << 20)] = 4096
     """Publishers remembered; the least recently seen one is dropped first."""
-    max_sequences: int = 512
+    max_sequences: Annotated[int, Range("numbers", 1, 1 << 20)] = 512
     """Sequences remembered for each publisher; older ones count as duplicates."""
-    groups_per_second: float = 64.0
+    groups_per_second: Annotated[float, Range("groups/s", 0, 1e9, is_open=True)] = 64.0
     """Sustained groups a publisher may send."""
-    burst_groups: float = 1024.0
+    burst_groups: Annotated[float, Range("groups", 0, 1e9, is_open=True)] = 1024.0
     """Groups a publisher may send at once, e.g. after a partition."""
 
 

@@ -7,9 +7,11 @@ ask ─▶ open (one a peer; asked again, the same one) ─▶ taken by its answ
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
 
 from shoal_base.bounded import MANY
+from shoal_base.ranges import Range, Ranged, Seconds
 from shoal_p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket, take_from_all
 from shoal_tasks.types import TaskCoordinates
 from shoal_wire.judge_messages import JudgeRefusalReason
@@ -17,17 +19,17 @@ from shoal_wire.types import PeerId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeskLimits:
+class DeskLimits(Ranged):
     """Bounds on what one peer, and all together, may take."""
 
-    answer_seconds: float = 600.0
+    answer_seconds: Seconds = 600.0
     """A large model on a CPU takes minutes."""
-    max_open: int = MANY
-    requests_per_peer: Rate = field(default=Rate(burst=64, per_second=8))
+    max_open: Annotated[int, Range("challenges", 1, 1 << 20)] = MANY
+    requests_per_peer: Annotated[Rate, "requests"] = Rate(burst=64, per_second=8)
     """Requests of any kind from one peer; above it they are not read."""
-    asks_per_peer: Rate = field(default=Rate(burst=8, per_second=0.5))
-    asks_of_all: Rate = field(default=Rate(burst=64, per_second=16))
-    queries_of_all: Rate = field(default=Rate(burst=256, per_second=32))
+    asks_per_peer: Annotated[Rate, "challenges"] = Rate(burst=8, per_second=0.5)
+    asks_of_all: Annotated[Rate, "challenges"] = Rate(burst=64, per_second=16)
+    queries_of_all: Annotated[Rate, "queries"] = Rate(burst=256, per_second=32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

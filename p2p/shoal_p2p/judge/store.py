@@ -10,7 +10,9 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+from shoal_base.ranges import Range, Ranged
 from shoal_p2p.store.database import open_for_reading, open_for_writing
 from shoal_wire.types import PeerId
 
@@ -31,12 +33,12 @@ class JudgeStoreError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeStoreLimits:
+class JudgeStoreLimits(Ranged):
     """Bounds of the store; above them the oldest rows are deleted."""
 
-    max_records: int = 200_000
+    max_records: Annotated[int, Range("records", 1, 1 << 31)] = 200_000
     """About 100 MB."""
-    max_peers: int = 50_000
+    max_peers: Annotated[int, Range("peers", 1, 1 << 31)] = 50_000
     """Peers whose challenges are counted."""
 
 

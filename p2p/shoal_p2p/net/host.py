@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 from weakref import WeakValueDictionary
 
 import trio
@@ -25,6 +25,7 @@ from libp2p.io.exceptions import IOException
 from libp2p.network.exceptions import SwarmException
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
+from shoal_base.ranges import Range, Ranged
 from shoal_base.waits import REPLY_S, SHORT_DEADLINE_S
 from shoal_p2p.net.address import (
     PeerAddress,
@@ -73,13 +74,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostSettings:
+class HostSettings(Ranged):
     """Settings of a host: addresses and limits."""
 
-    listen: tuple[str, ...] = ("/ip4/0.0.0.0/tcp/0",)
-    announce: tuple[str, ...] = ()
+    listen: Annotated[tuple[str, ...], Range("addresses", 0, 64)] = ("/ip4/0.0.0.0/tcp/0",)
+    announce: Annotated[tuple[str, ...], Range("addresses", 0, 64)] = ()
     """Transport addresses to announce instead of the interfaces'; empty announces those."""
-    agent: str = ""
+    agent: Annotated[str, Range("characters", 0, 256)] = ""
     """Agent string for identify; ``shoal/VERSION`` if empty."""
     swarm: SwarmSettings = field(default_factory=SwarmSettings)
     requests: RequestLimits = field(default_factory=RequestLimits)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from typing import Annotated
 
 from shoal_base.bounded import MANY, REMEMBERED
+from shoal_base.ranges import Range, Ranged
 from shoal_p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket
 
 _IPV4_BITS, _IPV6_BITS = 24, 48
@@ -32,13 +34,13 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateLimits:
+class GateLimits(Ranged):
     """Limits on inbound connections and their handshakes."""
 
-    prefix_connections: int = 64
-    prefix_handshakes: int = 16
-    prefix_pace: Rate = field(default=Rate(burst=64.0, per_second=10.0))
-    pace: Rate = field(default=Rate(burst=400.0, per_second=50.0))
+    prefix_connections: Annotated[int, Range("connections", 1, 10_000)] = 64
+    prefix_handshakes: Annotated[int, Range("handshakes", 1, 10_000)] = 16
+    prefix_pace: Annotated[Rate, "connections"] = Rate(burst=64.0, per_second=10.0)
+    pace: Annotated[Rate, "connections"] = Rate(burst=400.0, per_second=50.0)
     """Rate for all networks together, which limits the cost of handshakes."""
     limit_loopback: bool = False
 

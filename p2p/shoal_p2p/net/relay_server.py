@@ -12,6 +12,7 @@ import logging
 import time
 from collections import Counter
 from dataclasses import dataclass
+from typing import Annotated
 
 import trio
 from libp2p.abc import INetStream
@@ -20,6 +21,7 @@ from libp2p.relay.circuit_v2.pb import circuit_pb2 as pb
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
 from shoal_base.bounded import PIECE_BYTES
+from shoal_base.ranges import Bytes, Range, Ranged, Seconds, Share
 from shoal_base.waits import LONG_DEADLINE_S, REPLY_S
 from shoal_p2p.net.address import from_libp2p_id, is_circuit, to_libp2p_id
 from shoal_p2p.net.circuit import (
@@ -40,22 +42,22 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RelayLimits:
+class RelayLimits(Ranged):
     """Limits of a relay."""
 
-    reservations: int = 64
-    circuits: int = 256
-    circuits_per_peer: int = 32
+    reservations: Annotated[int, Range("peers", 1, 10_000)] = 64
+    circuits: Annotated[int, Range("circuits", 1, 100_000)] = 256
+    circuits_per_peer: Annotated[int, Range("circuits", 1, 100_000)] = 32
     """Circuits to one reserved peer, and from one dialling peer."""
-    network_share: float = 0.25
+    network_share: Share = 0.25
     """Share of the reservations and of the circuits that one network may use. Loopback is
     exempt."""
-    circuit_bytes: int = 1 << 28
+    circuit_bytes: Bytes = 1 << 28
     """Bytes, both ways together, after which a circuit ends and its peers open another. This limit
     and the age below are guesses."""
-    circuit_seconds: float = 3600.0
+    circuit_seconds: Seconds = 3600.0
     """Maximum age of a circuit."""
-    reservation_seconds: float = 1800.0
+    reservation_seconds: Seconds = 1800.0
 
 
 class _OverLimitError(Exception):

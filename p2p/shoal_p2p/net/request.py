@@ -12,6 +12,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 import trio
 from libp2p.abc import INetStream
@@ -24,6 +25,7 @@ from libp2p.io.exceptions import IOException
 from libp2p.network.exceptions import SwarmException
 
 from shoal_base.bounded import PIECE_BYTES
+from shoal_base.ranges import Range, Ranged, Seconds
 from shoal_p2p.net.address import from_libp2p_id, to_libp2p_id
 from shoal_p2p.net.layers import source_of
 from shoal_p2p.net.request_slots import RequestSlots, Slot
@@ -59,16 +61,16 @@ class RequestError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestLimits:
+class RequestLimits(Ranged):
     """Deadlines and limits for each peer's use of a handler."""
 
-    read_deadline_s: float = 10.0
-    handle_deadline_s: float = 30.0
-    write_deadline_s: float = 30.0
-    max_concurrent: int = 32
+    read_deadline_s: Seconds = 10.0
+    handle_deadline_s: Seconds = 30.0
+    write_deadline_s: Seconds = 30.0
+    max_concurrent: Annotated[int, Range("requests", 1, 100_000)] = 32
     """Requests served at once for all peers together; `request_slots` describes what happens
     beyond."""
-    max_concurrent_per_peer: int = 4
+    max_concurrent_per_peer: Annotated[int, Range("requests", 1, "max_concurrent")] = 4
 
 
 async def write_frame(stream: INetStream, payload: bytes) -> None:

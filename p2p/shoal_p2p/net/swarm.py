@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import trio
 from libp2p.abc import IMuxedConn, INetConn, INetStream
@@ -48,6 +48,7 @@ from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX_ID
 from libp2p.transport.exceptions import SecurityUpgradeFailure
 from multiaddr import Multiaddr  # type: ignore[import-untyped]
 
+from shoal_base.ranges import Range, Ranged, Seconds
 from shoal_base.waits import AT_ONCE_S
 from shoal_p2p.net.address import from_libp2p_id, host_and_port
 from shoal_p2p.net.admission import Admission
@@ -69,19 +70,19 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SwarmSettings:
+class SwarmSettings(Ranged):
     """Limits of the connection layer."""
 
-    max_connections: int = 128
+    max_connections: Annotated[int, Range("connections", 1, 10_000)] = 128
     """Inbound and outbound together, including unfinished inbound handshakes."""
-    max_streams_per_connection: int = 64
+    max_streams_per_connection: Annotated[int, Range("streams", 1, 10_000)] = 64
     """Inbound streams served at once. Further ones are reset."""
-    handshake_deadline_s: float = 10.0
+    handshake_deadline_s: Seconds = 10.0
     """Deadline for handshakes, and for negotiating a stream's protocol."""
     keepalive: KeepaliveSettings = field(default_factory=KeepaliveSettings)
     gate: GateLimits = field(default_factory=GateLimits)
     """Limits for unauthenticated connections."""
-    key: bytes | None = field(default=None, repr=False)
+    key: Annotated[bytes, Range("bytes", 32, 32)] | None = field(default=None, repr=False)
     """Pre-shared key of a private swarm, 32 bytes; None for a public one."""
 
 

@@ -28,6 +28,7 @@ from libp2p.transport.exceptions import MuxerUpgradeFailure
 from libp2p.transport.upgrader import TransportUpgrader
 
 from shoal_base.bounded import MANY
+from shoal_base.ranges import Ranged, Seconds
 from shoal_base.waits import AT_ONCE_S, LEAST_PAUSE_S
 from shoal_p2p.fair.buckets import BucketGroup, HierarchicalBuckets, Rate
 from shoal_p2p.net.channel import Channel
@@ -52,13 +53,13 @@ does not grant another burst."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeepaliveSettings:
+class KeepaliveSettings(Ranged):
     """Ping intervals. A silent peer is detected after at most the sum of the first two."""
 
-    ping_interval_s: float = 10.0
+    ping_interval_s: Seconds = 10.0
     """Seconds of silence after which a peer is pinged."""
-    ping_deadline_s: float = 5.0
-    latency_interval_s: float = 60.0
+    ping_deadline_s: Seconds = 5.0
+    latency_interval_s: Seconds = 60.0
     """Interval at which the round trip of a busy connection is measured."""
 
 

@@ -11,7 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain, zip_longest
+from typing import Annotated
 
+from shoal_base.ranges import Range, Ranged, Seconds
 from shoal_ipc.answers.peer import Target
 from shoal_p2p.net.address import PeerAddress, dialable, parse_peer_address
 from shoal_p2p.net.interface import DIALS_AT_ONCE
@@ -66,41 +68,41 @@ class DisconnectReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiscoverySettings:
+class DiscoverySettings(Ranged):
     """Intervals and limits for dialling."""
 
-    target_peers: int = 8
+    target_peers: Annotated[int, Range("peers", 0, 1000)] = 8
     """Peers to stay connected to, in addition to bootstraps."""
-    backoff_first_s: float = 0.5
-    backoff_max_s: float = 30.0
-    bootstrap_backoff_max_s: float = 8.0
-    dial_timeout_s: float = 8.0
-    next_address_s: float = 0.5
+    backoff_first_s: Seconds = 0.5
+    backoff_max_s: Seconds = 30.0
+    bootstrap_backoff_max_s: Seconds = 8.0
+    dial_timeout_s: Seconds = 8.0
+    next_address_s: Seconds = 0.5
     """Delay before a peer's next address is dialled concurrently."""
-    backoff_s: float = 60.0
+    backoff_s: Seconds = 60.0
     """Mean back-off for a peer that was full or that this node disconnected. With enough peers,
     also the time after which bootstraps are disconnected, and the pause between two exchanges with
     a peer."""
-    min_backoff_s: float = 4.0
+    min_backoff_s: Seconds = 4.0
     """The same for a full peer while no other peer is connected; also the pause between two
     exchanges with a bootstrap."""
-    revisit_s: float = 600.0
+    revisit_s: Seconds = 600.0
     """Mean interval between visits to a bootstrap, so that it knows its members and parts of a
     swarm that lost each other reconnect."""
-    visit_stay_s: float = 10.0
+    visit_stay_s: Seconds = 10.0
     """Shortest stay at a bootstrap, which checks the members' shards twice in that time. A share
     `visit_stay_s / revisit_s` of its members is connected at any time, which is the number of slots
     that it needs."""
-    next_visit_s: float = 2.5
+    next_visit_s: Seconds = 2.5
     """With enough peers, the mean pause before a peer never connected is visited, and the length of
     the visit: about twelve visits a minute."""
-    max_dials: int = DIALS_AT_ONCE
-    max_targets: int = 512
-    give_up_after: int = 8
+    max_dials: Annotated[int, Range("dials", 1, 1000)] = DIALS_AT_ONCE
+    max_targets: Annotated[int, Range("peers", 1, 100_000)] = 512
+    give_up_after: Annotated[int, Range("dials", 1, 1000)] = 8
     """Failed dials after which a third-party peer is forgotten."""
-    exchange_interval_s: float = 15.0
+    exchange_interval_s: Seconds = 15.0
     """Pause between two exchanges with a peer while peers are missing."""
-    invited: frozenset[str] = frozenset()
+    invited: Annotated[frozenset[str], Range("addresses", 0, 1000)] = frozenset()
     """Bootstrap addresses from an invitation, not typed by the user."""
 
 

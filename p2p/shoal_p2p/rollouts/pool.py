@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import trio
 
 from shoal_base.bounded import BoundedDict
+from shoal_base.ranges import Bytes, Ranged, Seconds
 from shoal_base.waits import LATELY_S, MINUTE_S
 from shoal_ipc.answers.node import Buffer
 from shoal_p2p.buffer.pool import share_key_of, source_of
@@ -77,13 +78,13 @@ def steps_of(groups: Sequence[RolloutGroup]) -> Iterator[list[RolloutGroup]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolSettings:
+class PoolSettings(Ranged):
     """Bounds on external groups, and how they are sampled."""
 
-    max_age_seconds: float
-    max_store_bytes: int
+    max_age_seconds: Seconds
+    max_store_bytes: Bytes
     """Bound on external batches on disk, in bytes of their envelopes."""
-    publisher_sampling: str = "weighted"
+    publisher_sampling: Literal["weighted", "uniform"] = "weighted"
     """The setting `publisher_sampling`."""
 
 

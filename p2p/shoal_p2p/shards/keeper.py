@@ -22,11 +22,12 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import trio
 
 from shoal_base.bounded import BoundedDict
+from shoal_base.ranges import Range, Ranged, Seconds
 from shoal_p2p.intake.validation import TopicValidator, Validator
 from shoal_p2p.net.host import DialError
 from shoal_p2p.net.interface import DIALS_AT_ONCE, Host
@@ -61,21 +62,21 @@ class ShardGossip(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardSettings:
+class ShardSettings(Ranged):
     """Number of peers wanted on each shard, and how hard to look for them."""
 
-    want_peers: int = 6
+    want_peers: Annotated[int, Range("peers", 0, 1000)] = 6
     """Gossip's degree plus one. A peer whose shards all have over twice this number is surplus."""
-    tick_s: float = 1.0
-    look_every_s: float = 5.0
+    tick_s: Seconds = 1.0
+    look_every_s: Seconds = 5.0
     """Seconds between two checks of the subscriptions, and between two searches."""
-    asks: int = 3
+    asks: Annotated[int, Range("requests", 0, 100)] = 3
     """Requests in one search."""
-    ask_again_s: float = 30.0
-    dial_again_s: float = 15.0
-    mix_every_s: float = 10.0
+    ask_again_s: Seconds = 30.0
+    dial_again_s: Seconds = 15.0
+    mix_every_s: Seconds = 10.0
     """Mean time between two dials that only shuffle."""
-    keep_connections: int = 12
+    keep_connections: Annotated[int, Range("connections", 0, 10_000)] = 12
     """Above this many, those that serve no needed shard, and surplus ones, are closed."""
 
 

@@ -16,29 +16,32 @@ import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
+from shoal_base.ranges import Range, Ranged, Seconds, SecondsOrZero
 from shoal_p2p.fair.buckets import HALF_LIFE_OF_TIME_CONSTANT, remaining
+from shoal_wire.limits import MAX_SHARDS_PER_PEER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardLimits:
+class ShardLimits(Ranged):
     """Thresholds and times for joining, leaving and exchanging shards."""
 
-    max_shards: int = 16
+    max_shards: Annotated[int, Range("shards", 1, MAX_SHARDS_PER_PEER)] = 16
     """Maximum shards with automatic choice."""
-    headroom: float = 2.0
+    headroom: Annotated[float, Range("times", 1, 1000)] = 2.0
     """Groups received for each one sampled, for choice and to bridge pauses."""
-    slack: float = 1.5
+    slack: Annotated[float, Range("times", 1, 1000)] = 1.5
     """A shard is left if the others give this many times the target rate."""
-    settle_s: float = 20.0
+    settle_s: SecondsOrZero = 20.0
     """Seconds after a change before the measured rates are used."""
-    surplus_s: float = 60.0
+    surplus_s: SecondsOrZero = 60.0
     """Seconds of surplus before a shard is left."""
-    rotation_s: float = 300.0
+    rotation_s: Seconds = 300.0
     """Mean time after which one shard is exchanged for another."""
-    overlap_s: float = 15.0
+    overlap_s: SecondsOrZero = 15.0
     """Seconds for which old and new shard overlap: a mesh forms in a few heartbeats."""
-    memory_s: float = 60.0
+    memory_s: Seconds = 60.0
     """Time constant of the measured rates."""
 
 

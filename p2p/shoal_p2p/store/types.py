@@ -6,8 +6,10 @@ import logging
 import sqlite3
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 from shoal_base.bounded import MANY
+from shoal_base.ranges import Bytes, Range, Ranged
 from shoal_wire.types import BatchId, GroupId, PeerId
 
 
@@ -57,14 +59,14 @@ def fault_of(error: sqlite3.Error) -> StoreFault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreLimits:
+class StoreLimits(Ranged):
     """Bounds of what the store remembers."""
 
-    max_unsent_bytes: int = 64 * 1024 * 1024
+    max_unsent_bytes: Bytes = 64 * 1024 * 1024
     """Bytes of unsent own envelopes above which a reservation is refused."""
-    max_client_keys: int = 10_000
-    max_consumed_ids: int = 16 * MANY
-    max_equivocations: int = 64
+    max_client_keys: Annotated[int, Range("keys", 1, 1 << 31)] = 10_000
+    max_consumed_ids: Annotated[int, Range("ids", 1, 1 << 31)] = 16 * MANY
+    max_equivocations: Annotated[int, Range("proofs", 1, 1 << 20)] = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

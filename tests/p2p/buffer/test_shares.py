@@ -24,7 +24,7 @@ class BufferScenario:
 
     def __init__(self, *, seed: int = 1, room: int = ROOM) -> None:
         self.buffer = ReplayBuffer(
-            limits(max_groups=room, max_groups_per_publisher=room, max_age_seconds=1e9),
+            limits(max_groups=room, max_groups_per_publisher=room, max_age_seconds=1e7),
             random.Random(seed),
         )
         self.number = 0

@@ -29,7 +29,7 @@ class Large:
         self.weights = PublisherWeights()
         most = num_publishers + 1
         self.buffer = ReplayBuffer(
-            limits(max_groups=most, max_age_seconds=1e9, max_bytes=100 * most),
+            limits(max_groups=most, max_age_seconds=1e7, max_bytes=100 * most),
             random.Random(seed),
         )
         names = [PeerId(f"p{number}") for number in range(num_publishers)]

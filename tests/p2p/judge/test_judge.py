@@ -160,7 +160,7 @@ async def test_an_answer_counts_once_and_only_from_its_judge(tmp_path: Path) -> 
 
 
 async def test_late_answers_and_unanswered_challenges_show(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, replace(EASY, answer_seconds=0.0))
+    bench = Bench(tmp_path, replace(EASY, answer_seconds=1e-6))
     reply = await bench.say(answer_to(await bench.challenge()))
     assert refusal(reply) is JudgeRefusalReason.LATE
     await bench.challenge()

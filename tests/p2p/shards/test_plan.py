@@ -49,7 +49,7 @@ class ShardModel:
         return sum(self.rates[shard] for shard in self.plan.shards)
 
 
-NO_ROTATION: Any = {"rotation_s": 1e9}
+NO_ROTATION: Any = {"rotation_s": 1e7}
 
 
 def test_one_shard_is_joined_at_once_and_kept_for_ever() -> None:

@@ -47,7 +47,7 @@ from shoal_wire.types import Digest, GroupId, PeerId, PublishedGroup
 _HOLDER = "trainer"
 _START_MS = 1_700_000_000_000
 """Start of virtual time in milliseconds since 1970; any moment would do."""
-_LINKS = LinkSettings(latency_s=(0.0005, 0.001), jitter=0.0)
+_LINKS = LinkSettings(least_latency_s=0.0005, most_latency_s=0.001, jitter=0.0)
 _MEETING_S = 3.0
 """Seconds for hosts to dial each other, announce subscriptions, and mesh."""
 _TURN_S = 0.05
