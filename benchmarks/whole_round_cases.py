@@ -132,8 +132,9 @@ def _write_questions(folder: Path, words: Sequence[str]) -> None:
     """512 questions of 152 to 216 words; the prompt's own text adds 8 tokens."""
     rng = random.Random(0)
     rows = [
-        {"question": "".join(rng.choices(words, k=rng.randint(152, 216))), "answer": "none"}
-        for _ in range(512)
+        # Unlike answers, since a task with one answer is refused. `lot` rewards, not they.
+        {"question": "".join(rng.choices(words, k=rng.randint(152, 216))), "answer": f"none {n}"}
+        for n in range(512)
     ]
     (folder / "words.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     (folder / "words.toml").write_text(

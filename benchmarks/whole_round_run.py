@@ -31,6 +31,7 @@ from shoal_policy.trainer import Trainer
 from shoal_settings.schema import Settings
 from shoal_tasks.data_files import read_file
 from shoal_tasks.families import PRESETS
+from shoal_tasks.sandbox.audit import AuditGuard
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_file
 from shoal_tasks.worker.sync import SyncTaskWorker
@@ -212,7 +213,9 @@ class Scoring:
         self._case, self._questions, self._eos_ids = case, questions, eos_ids
         self._specs = {family.name: family for family in families}
         streams = {
-            family.name: RowTasks(family, read_file(Path(family.path)), None, ItemLimit(60.0))
+            family.name: RowTasks(
+                family, read_file(Path(family.path)), (), ItemLimit(60.0), AuditGuard()
+            )
             if family.path
             else TaskStream(family)
             for family in families
