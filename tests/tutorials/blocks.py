@@ -2,7 +2,8 @@
 
 A block is fenced as ```console. A line that begins with `$ ` is typed, `^C` is pressed, every other
 line is seen, in this order. In what is seen `…` stands for anything, numbers for other numbers, a
-line of `…` alone for any lines. A peer id, an address or an invitation stands for the reader's own:
+line of `…` alone for any lines. A line that ends in `[y/N] ANSWER` is a question, and its answer is
+typed once it is seen. A peer id, an address or an invitation stands for the reader's own:
 later commands that have it are typed with what was seen in its place.
 
 A comment before a block, `<!-- terminal: NAME -->`, says in which terminal it is typed;
@@ -19,6 +20,7 @@ _FENCE = re.compile(r"((?:^<!-- .*? -->\n)*)^```console\n(.*?)^```$", re.M | re.
 _NOTE = re.compile(r"<!-- ([\w ]+?): (.*?) -->")
 _OWN = re.compile(r"/(?:ip4|ip6|dns4)/[^\s)]+|12D3KooW\w*…?|shoal1\w+…?")
 _KINDS = {"12D3KooW": r"(12D3KooW\w+)", "shoal1": r"(shoal1\w+)", "/": r"(/(?:ip4|ip6|dns4)/\S+)"}
+_ASKED = re.compile(r"(.*\[y/N\]) (\w+)")
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 ANYTHING = "…"
 
@@ -30,6 +32,8 @@ class Step:
     terminal: str
     command: str
     """What is typed; empty where a key interrupts."""
+    answers: bool = False
+    """Whether it is typed into the command that runs."""
     seen: tuple[str, ...] = ()
     line: int
     """Where it stands in the page."""
@@ -61,18 +65,28 @@ def steps(page: str) -> Iterator[Step]:
 def _of_block(text: str, first: int, notes: Mapping[str, str]) -> Iterator[Step]:
     terminal = notes.get("terminal", "main")
     command: str | None = None
-    at, seen = first, list[str]()
+    at, seen, answers = first, list[str](), False
     for number, line in enumerate(text.splitlines(), first):
+        asked = None
         if not line.startswith("$ ") and line != "^C":
             if command is None:
                 raise ValueError(f"line {number}: a block begins with a command, not {line!r}")
-            seen.append(line)
-            continue
+            asked = _ASKED.fullmatch(line)
+            seen.append(asked[1] if asked else line)
+            if not asked:
+                continue
         if command is not None:
-            yield Step(terminal=terminal, command=command, seen=tuple(seen), line=at)
-        command, at, seen = line.removeprefix("$ ") if line != "^C" else "", number, []
+            yield Step(
+                terminal=terminal, command=command, seen=tuple(seen), line=at, answers=answers
+            )
+        answers = asked is not None
+        command, at, seen = asked[2] if asked else _typed(line), number, []
     if command is not None:
-        yield Step(terminal=terminal, command=command, seen=tuple(seen), line=at)
+        yield Step(terminal=terminal, command=command, seen=tuple(seen), line=at, answers=answers)
+
+
+def _typed(line: str) -> str:
+    return line.removeprefix("$ ") if line != "^C" else ""
 
 
 def find(step: Step, lines: list[str], own: Own) -> str | None:

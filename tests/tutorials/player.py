@@ -69,7 +69,9 @@ def _home(folder: Path) -> Path:
 
 
 def _do(step: Step, terminal: Terminal, own: Own, page: Path, patience_s: float) -> None:
-    if step.command:
+    if step.answers:
+        terminal.answer(step.command)
+    elif step.command:
         terminal.type(own.typed(step.command), patience_s)
     else:
         terminal.interrupt()

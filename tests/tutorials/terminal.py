@@ -59,6 +59,11 @@ class Terminal:
         self._shown = ""
         os.write(self._master, f"{command}\n".encode())
 
+    def answer(self, text: str) -> None:
+        """Type an answer to the command that runs, and forget what was shown before."""
+        self._shown = ""
+        os.write(self._master, f"{text}\n".encode())
+
     def interrupt(self) -> None:
         """Press Ctrl-C."""
         self._shown = ""

@@ -63,6 +63,7 @@ $ rm -rf nothing
 
 ```console
 $ join /ip4/1.2.3.4/tcp/5/p2p/12D3KooWabc…
+Join? [y/N] y
 joined: … (7 peers)
 ^C
 bye
@@ -75,13 +76,16 @@ def test_a_page_is_read_as_steps() -> None:
     assert [(step.terminal, step.command, step.line) for step in found] == [
         ("ann", "make bootstrap", 4),
         ("main", "join /ip4/1.2.3.4/tcp/5/p2p/12D3KooWabc…", 16),
-        ("main", "", 18),
+        ("main", "y", 17),
+        ("main", "", 19),
     ]
+    assert [step.answers for step in found] == [False, False, True, False]
+    assert found[1].seen == ("Join? [y/N]",)
     assert found[0].seen[1] == "…"
 
 
 def test_what_is_the_readers_own_is_typed_in_its_place() -> None:
-    first, second, _ = steps(PAGE)
+    first, second, *_ = steps(PAGE)
     own = Own()
     seen = ["peer 12D3KooWxyz after 41.5 s", "more", "  at /ip4/127.0.0.1/tcp/9/p2p/12D3KooWxyz"]
     assert find(first, seen, own) is None
