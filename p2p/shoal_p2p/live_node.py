@@ -34,6 +34,7 @@ from shoal_p2p.peer import PeerNode
 from shoal_p2p.peers.met_networks import MetNetworks
 from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, keep_ledger
 from shoal_p2p.rollouts.outbox import Outbox
+from shoal_p2p.rollouts.own_numbers import OwnNumbers
 from shoal_p2p.rollouts.pool import PoolSettings, RolloutPool
 from shoal_p2p.rollouts.recent import RecentRollouts
 from shoal_p2p.rollouts.training_stats import TrainingStats
@@ -90,7 +91,8 @@ class NodeComponents:
             network_of=peer.host.source_of,
         )
         self._met = MetNetworks(peer.host)
-        self.pool = self._pool((self.recent, book.shelf, self.archive))
+        self._own_numbers = OwnNumbers(manifest)
+        self.pool = self._pool((self.recent, book.shelf, self._own_numbers, self.archive))
         self.member = SwarmNode(
             peer,
             manifest,
@@ -177,6 +179,7 @@ class NodeComponents:
             topic=self.member.shards.topic_of,
             late_s=self.peer.gossip.lag_s,
             wall_ms=self.peer.parts.wall_ms,
+            numbers=self._own_numbers,
         )
 
     def _judge_link(self) -> JudgeLink | None:

@@ -32,6 +32,7 @@ from shoal_p2p.fair.buckets import Rate, TokenBucket
 from shoal_p2p.intake.ledger import LedgerLimits
 from shoal_p2p.intake.validation import Rejected, reopen_batch
 from shoal_p2p.net.identity import Identity
+from shoal_p2p.rollouts.own_numbers import OwnNumbers
 from shoal_p2p.rollouts.publish_backoff import LATE_S, PublishBackoff
 from shoal_p2p.store.store import OwnBatch, Store, StoreError
 from shoal_wire.announcement import Announcement, encode_announcement
@@ -119,16 +120,17 @@ class Outbox:
         publish: Callable[[str, bytes], Awaitable[int]],
         topic: Callable[[int], str] | None = None,
         wall_ms: Callable[[], int],
+        numbers: OwnNumbers | None = None,
         late_s: Callable[[float], float | None] = lambda _sent_since: None,
     ) -> None:
         """`publish` and `late_s` are gossip's: the first queues a message for the peers of a topic
         and returns their number, the second returns the delivery lag. `topic` returns the current
-        topic for batches of a topic key; None is that of a swarm without adaptive shards."""
+        topic for batches of a topic key; None is that of a swarm without adaptive shards.
+        `numbers` has those of batches from before this start."""
         self._manifest = manifest
         self._me = identity.peer_id
         self._topic = topic or (lambda key: manifest.topic(manifest.path(self._me, key)[0]))
-        self._previous: dict[int, int] = {}
-        """Number of the latest own batch of each topic key, since this start."""
+        self._numbers = numbers or OwnNumbers(manifest)
         self._signer = identity
         self._store = store
         self._publish = publish
@@ -193,16 +195,14 @@ class Outbox:
         """
         sealed: list[SignedBatch] = []
         key = self._manifest.key_of(request.groups[0].task)
-        is_only_key = len(set(self._manifest.keys.values())) == 1
         full = self._full(len(request.groups), max_groups)
 
-        def make_envelope(sequence: int, previous: int) -> bytes:
+        def make_envelope(sequence: int, _latest: int) -> bytes:
             if full:
                 # Only here, since a resend of an accepted batch is answered in any case.
                 raise OutboxFullError(full)
-            # The number before may be of a topic that receivers of this one do not hear.
-            previous = previous if is_only_key else self._previous.get(key, 0)
-            sealed.append(self.seal(request, sequence, previous))
+            # The latest number may be of a topic that receivers of this one do not hear.
+            sealed.append(self.seal(request, sequence, self._numbers.latest(key)))
             return sealed[0].envelope
 
         try:
@@ -212,7 +212,7 @@ class Outbox:
             raise
         signed = sealed[0] if own.is_new else None
         if signed is not None:
-            self._previous[key] = own.sequence
+            self._numbers.record(key, own.sequence)
             self._unsent.append(self._waiting(signed))
             await self._bound()
             self._wake.set()
@@ -251,6 +251,7 @@ class Outbox:
             signed = self._reopen(own)
             if signed is not None:
                 self._unsent.append(self._waiting(signed))
+                self._numbers.record(self._unsent[-1].key, own.sequence)
             else:
                 self.num_batches_expired += 1
                 await self._done_with(own.sequence)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import trio
 
+from shoal_p2p.node import Node
 from shoal_p2p.rollouts.outbox import MAX_PACED_GROUPS, Outbox, split_by_topic
+from shoal_tasks.run_memory import save_manifest
 from shoal_tasks.swarm import families_of
 from shoal_wire.codec import decode_batch
 from shoal_wire.envelope import open_envelope
@@ -17,6 +19,7 @@ from shoal_wire.types import RolloutBatch, RolloutGroup
 from tests.support import factories as make
 from tests.support.doubles.store import open_store
 from tests.support.local_node import wall_ms
+from tests.support.peers import INSTANT, open_peer
 from tests.wire.test_topic_keys import rows
 
 PEER = make.fresh_identity()
@@ -88,6 +91,23 @@ async def test_a_family_that_no_peer_accepted_holds_up_no_other(tmp_path: Path) 
     gossip.subscribed.add(TOPICS[0])
     await send(tmp_path, gossip, group_of(1, 1))
     assert gossip.published[2][0] == TOPICS[0], "it waited, and went out after a restart"
+
+
+async def test_a_restart_continues_the_numbers_of_each_topic(tmp_path: Path) -> None:
+    """Also where batches were sent before: otherwise peers would not miss a lost last one."""
+    save_manifest(tmp_path, MANIFEST)
+    sent: list[RolloutBatch] = []
+    for first in (0, 3):
+        async with open_peer(Node, tmp_path, parts=INSTANT) as node:
+            for number in range(first, first + 3):
+                request = make.publish([group_of(number % 2, number)], key=b"%d" % number)
+                own = await node.outbox.accept(request)
+                node.pool.keep_own(own.signed)
+                await node.store.mark_sent(own.sequence)
+                sent.append(own.signed.batch)
+    numbers = [batch.sequence for batch in sent]
+    places = [numbers.index(b.previous_sequence) if b.previous_sequence else None for b in sent]
+    assert places == [None, None, 0, 1, 2, 3]
 
 
 async def test_the_number_before_is_that_of_the_same_topic(tmp_path: Path) -> None:
