@@ -58,6 +58,8 @@ class HeldOut:
     """Mean over all questions."""
     families: dict[str, float]
     """pass@1 by family."""
+    items: dict[str, int]
+    """Number of questions by family."""
     num_items: int
     seconds: float
 
@@ -68,6 +70,7 @@ class HeldOut:
             "pass@1": self.pass_at_1,
             "reward": self.reward,
             "families": self.families,
+            "items": self.items,
             "num_items": self.num_items,
             "seconds": self.seconds,
         }
@@ -127,6 +130,7 @@ def evaluate(
         pass_at_1=_pass_share(everything),
         reward=sum(everything) / len(everything),
         families={family: _pass_share(earned) for family, earned in rewards.items()},
+        items={family: len(earned) for family, earned in rewards.items()},
         num_items=len(everything),
         seconds=time.perf_counter() - started,
     )

@@ -101,6 +101,7 @@ class Trainer:
             is_game=lambda family: context.tasks.max_turns(family) > 0,
         )
         self._metrics = _metrics_file(settings, run)
+        self._begin_tasks()
         self._sinks = MetricSinks(settings)
         self._monitor = TrainingMonitor(context.tasks, on_alarm=on_alarm)
         self._rollback_watch = RollbackWatch()
@@ -113,6 +114,13 @@ class Trainer:
         self._checkpoint_pace = CheckpointPace(settings.checkpoint_seconds)
         self._checkpoint_round = run.round
         self._phases.add_listener(self._on_phase)
+
+    def _begin_tasks(self) -> None:
+        """Continue the run's statistics, which begin again in part if its tasks have changed."""
+        run, names = self.training_run, self._tasks.names
+        if run.progress.begin({name: self._tasks.digest(name) for name in names}):
+            event = {"event": "tasks", "round": run.round, "families": list(names)}
+            self._metrics.append(event)
 
     def run(self) -> None:
         """Run rounds until stopped or until `--rounds` is reached; then write a checkpoint.

@@ -81,12 +81,19 @@ class RunReader:
         self._file: tuple[int, int] | None = None
         self.version = 0
         """Grows with every row."""
+        self._adds = {
+            "round": self._add,
+            "held_out": self._add_held_out,
+            "tasks": self._add_tasks,
+        }
         self._clear()
 
     def _clear(self) -> None:
         self._offset, self._pending = 0, b""
         self._rounds = array("d")
         self._first: list[float] = []
+        self._since = 0.0
+        """Round at which the run's tasks last changed: means and shares before are of others."""
         self._latest = {name: deque[float](maxlen=WINDOW) for name in (_OWN, _EXTERNAL)}
         self._means = {name: array("d") for name in (_OWN, _EXTERNAL)}
         self._within = array("d")
@@ -122,11 +129,17 @@ class RunReader:
         *lines, self._pending = (self._pending + data).split(b"\n")
         for event in events(lines):
             at, kind = _number(event.get("round")), event.get("event", "round")
-            if not math.isnan(at) and kind in ("round", "held_out"):
-                (self._add if kind == "round" else self._add_held_out)(at, event)
+            if not math.isnan(at) and kind in self._adds:
+                self._adds[kind](at, event)
                 self.version += 1
         if len(self._pending) > SMALL_FILE_BYTES:  # a round has some 1.6 KB
             self._pending = b""
+
+    def _add_tasks(self, at: float, _event: Mapping[str, Any]) -> None:
+        """Begin the means of own reward again: another mixture of tasks is not comparable."""
+        self._since = at
+        self._first.clear()
+        self._latest[_OWN].clear()
 
     def _add(self, at: float, event: Mapping[str, Any]) -> None:
         self._rounds.append(at)
@@ -163,7 +176,11 @@ class RunReader:
     def facts(self) -> RunFile:
         """Return the first and latest values of the run."""
         latest = self._latest[_OWN]
-        passed = [one for one in self._passed if one.num_items == self._num_items]
+        passed = [
+            one
+            for one in self._passed
+            if one.num_items == self._num_items and one.round >= self._since
+        ]
         number = int(self._rounds[-1]) if self._rounds else 0
         # A file that was cut no longer has the run's beginning.
         is_whole = bool(self._rounds) and self._rounds[0] <= 1
@@ -175,7 +192,9 @@ class RunReader:
             held_out_initial=passed[0] if passed else None,
             seconds_per_round=fmean(self._pace[_SECONDS]) if self._pace[_SECONDS] else None,
             tokens_per_round=fmean(self._pace[_TOKENS]) if self._pace[_TOKENS] else None,
-            answer=is_reward_rising(self._first, latest, number) if is_whole else "",
+            answer=is_reward_rising(self._first, latest, number - int(self._since))
+            if is_whole
+            else "",
         )
 
     def curves(self) -> dict[str, Any]:

@@ -146,7 +146,11 @@ class RunCounters:
     held_out: dict[str, Any] | None = None
     """The latest held-out evaluation: `shoal_policy.evaluate.HeldOut.to_json`."""
     held_out_initial: dict[str, Any] | None = None
-    """The first one of the same questions."""
+    """The first one of the same questions; of each family, where families came and went."""
+    held_out_first: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The first evaluation of each family: its round, pass@1 and number of questions."""
+    families: dict[str, str] = field(default_factory=dict)
+    """The digest of each family that the run trains on, by name."""
 
     def add(self, record: RoundRecord) -> None:
         """Count a finished round."""
@@ -163,12 +167,43 @@ class RunCounters:
         self.last_rewards.append(record.reward_local)
         del self.last_rewards[:-WINDOW]
 
+    def begin(self, families: Mapping[str, str]) -> bool:
+        """Continue with these families, digests by name; return whether they are others.
+
+        Rewards of another mixture of tasks are not comparable, so the mean own reward starts again.
+        """
+        has_others = bool(self.families) and self.families != dict(families)
+        if has_others:
+            self.first_rewards, self.last_rewards = [], []
+            for name, digest in self.families.items():
+                if families.get(name, digest) != digest and name in self.held_out_first:
+                    del self.held_out_first[name]
+                    self.held_out_initial = None
+        self.families = dict(families)
+        return has_others
+
     def add_held_out(self, held_out: dict[str, Any]) -> None:
-        """Set the latest evaluation; the first one is kept while the questions are the same."""
-        first = self.held_out_initial
-        if first is None or _questions_of(first) != _questions_of(held_out):
-            self.held_out_initial = held_out
-        self.held_out = held_out
+        """Set the latest evaluation; the first one is kept while the questions are the same.
+
+        With other families the first value of each counts, that of a new one from this evaluation.
+        """
+        before, self.held_out = self.held_out_initial, held_out
+        if before is not None and before["items"] == held_out["items"]:
+            return
+        first: dict[str, dict[str, Any]] = {}
+        for name, items in held_out["items"].items():
+            known = self.held_out_first.get(name)
+            now = {"round": held_out["round"], "pass@1": held_out["families"][name], "items": items}
+            first[name] = now if known is None or known["items"] != items else known
+        self.held_out_first = first
+        passed = sum(one["pass@1"] * one["items"] for one in first.values())
+        self.held_out_initial = {
+            **held_out,
+            "round": min(one["round"] for one in first.values()),
+            "pass@1": passed / held_out["num_items"],
+            "families": {name: one["pass@1"] for name, one in first.items()},
+            "example": (before or held_out).get("example"),
+        }
 
     def evaluations(self) -> tuple[Evaluation | None, Evaluation | None]:
         """Return the first and the latest held-out evaluation."""
@@ -193,11 +228,6 @@ class RunCounters:
         """Restore counters; unknown ones are ignored."""
         known = {k: v for k, v in counters.items() if k in cls.__dataclass_fields__}
         return cls(**known)
-
-
-def _questions_of(held_out: Mapping[str, Any]) -> tuple[int, list[str]]:
-    """Return the number of held-out questions, and their families."""
-    return held_out["num_items"], sorted(held_out["families"])
 
 
 def _evaluation(held_out: Mapping[str, Any] | None) -> Evaluation | None:

@@ -29,6 +29,7 @@ HELD_OUT = {
     "num_items": 4,
     "seconds": 0.1,
     "families": {"gcd_easy": 0.25, "count_bits_easy": 0.75},
+    "items": {"gcd_easy": 2, "count_bits_easy": 2},
 }
 
 

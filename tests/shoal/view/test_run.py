@@ -127,3 +127,16 @@ def test_a_line_that_is_none_costs_itself_alone(tmp_path: Path, bad: str) -> Non
     run = read(tmp_path, line(0) + bad + "\n" + line(1))
     assert [x for x in run.curves()["points"][0] if x < 2] == [0, 1]
     json.dumps(run.curves(), allow_nan=True)
+
+
+def test_other_tasks_are_another_beginning(tmp_path: Path) -> None:
+    rose = [line(number, reward_local=min(0.9, number / 50)) for number in range(1, 91)]
+    tasks = json.dumps({"event": "tasks", "round": 90, "families": ["easy", "hard"]}) + "\n"
+    lower = [line(number, reward_local=0.3) for number in range(91, 150)]
+    before = read(tmp_path, "".join(rose)).facts()
+    assert before.answer.startswith("Yes") and (before.reward_local or 0) > 0.8
+    run = read(tmp_path, "".join([*rose, tasks]))
+    assert run.facts().reward_local is None and run.facts().answer == ""
+    run = read(tmp_path, "".join([*rose, tasks, *lower]))
+    assert run.facts().reward_local == pytest.approx(0.3)
+    assert run.facts().answer.startswith("Not clear"), run.facts().answer
