@@ -6,6 +6,7 @@ import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -154,11 +155,10 @@ def test_groups_without_a_local_grade_wait_or_are_dropped_and_move_no_weight() -
 
 def test_groups_of_a_task_that_has_ended_are_dropped_and_move_no_weight() -> None:
     offered = groups(40)
+    changes: list[dict[str, Any]] = [{"family": "gone"}, {"config_digest": bytes(16)}]
     ended = [
         replace(one, group=replace(one.group, task=replace(one.group.task, **change)))
-        for one, change in zip(
-            offered[::2], itertools.cycle(({"family": "gone"}, {"config_digest": bytes(16)}))
-        )
+        for one, change in zip(offered[::2], itertools.cycle(changes), strict=False)
     ]
     link, tasks, weights = played([*offered[1::2], *ended])
     _, _, alone = played(offered[1::2])
