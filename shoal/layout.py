@@ -52,7 +52,7 @@ class Rows:
     """Rows of a table that fits itself to the terminal.
 
     If the table is too wide, its widest columns except the first are printed below their row, as
-    many as necessary. No cell is wrapped.
+    many as necessary, and always a column without a heading. No cell is wrapped.
     """
 
     def __init__(self, columns: Sequence[str]) -> None:
@@ -68,7 +68,7 @@ class Rows:
         widths = [
             max(map(cell_len, cells)) for cells in zip(self._columns, *self._rows, strict=True)
         ]
-        columns = list(range(len(widths)))
+        columns = [index for index, name in enumerate(self._columns) if name]
         for index in sorted(columns[1:], key=lambda index: -widths[index]):
             if sum(widths[index] + 3 for index in columns) <= console.width:
                 break
@@ -98,7 +98,7 @@ class Rows:
             console.print(line(row), soft_wrap=True)
             for index, name in enumerate(self._columns):
                 if index not in columns and row[index] not in ("", "-"):
-                    console.print(f"   {name} {row[index]}", soft_wrap=True)
+                    console.print(f"   {name or '→'} {row[index]}", soft_wrap=True)
         console.print()
 
 

@@ -1,4 +1,4 @@
-"""Prints the views `doctor`, `refusals` and `rollouts` as text instead of tables."""
+"""Prints the views `doctor` and `rollouts` as text instead of tables."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ from shoal.layout import (
     MAX_CELL_CHARS,
     cut,
     number,
-    peer_name,
     print_wrapped,
 )
 from shoal.view.node import Answer, RunningNode, Tell
+from shoal.view.text import COLOURS
 from shoal_base.terminal import styled
 from shoal_base.waits import RETRY_S
 from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.form import MAX_NAME_CHARS
 from shoal_ipc.answers.node import MAX_ROLLOUTS, CompletionRow, RolloutsView, TurnRow
-from shoal_ipc.answers.peer import Refusals
 from shoal_ipc.answers.words import duration
 from shoal_settings.parser import whole
 
-_COLOURS: Final = {"ok": "green", "warn": "yellow", "bad": "red"}
 _MAX_TURNS_SHOWN: Final = 24
 """Messages of a game that are printed, of model and environment together."""
 
@@ -34,32 +32,13 @@ _MAX_TURNS_SHOWN: Final = 24
 def doctor(console: Console, view: Doctor) -> None:
     """Print one line per finding, and below it the remedy."""
     for finding in view.findings:
-        colour = _COLOURS[finding.state]
+        colour = COLOURS[finding.state]
         head = styled((f"{finding.state:<4}", colour), f"  {finding.check:<10}  ")
         print_wrapped(console, finding.message, head=head)
         if finding.remedy:
             print_wrapped(console, finding.remedy, head=f"{'':18}→ ")
     states = [finding.state for finding in view.findings]
     console.print(f"{states.count('bad')} errors, {states.count('warn')} warnings")
-
-
-def refusals(console: Console, view: Refusals) -> None:
-    """Print the count of each reason, then the latest refusals with their remedies."""
-    for count in view.counts:
-        console.print(f"{count.count:>6}  {count.reason}: {count.message}", soft_wrap=True)
-    if not view.counts:
-        console.print("nothing was refused since the start")
-    for row in view.recent:
-        ago = duration(max(0.0, view.at_ms - row.at_ms) / 1000)
-        times = f", {row.count} times" if row.count > 1 else ""
-        family = f" ({row.family})" if row.family else ""
-        by = f"from {peer_name(console, row.forwarder)}"
-        if row.signer != row.forwarder:
-            signer = peer_name(console, row.signer) if row.signer else "unknown"
-            by = f"of {signer}, delivered by {peer_name(console, row.forwarder)}"
-        console.print()
-        console.print(f"{ago} ago{times}: {row.message}{family}; {by}", soft_wrap=True)
-        console.print(f"  → {row.remedy}", soft_wrap=True)
 
 
 def add_follow(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,7 @@
 """The views and actions of `shoal debug`, and the bug report.
 
 A view of `shoal_ipc.answers.views` needs no row here: it is requested once and printed by
-`shoal.debug.table`. A row overrides parts of that.
+`shoal.view.text`. A row overrides parts of that.
 """
 
 from __future__ import annotations
@@ -13,9 +13,15 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from shoal.debug import bugreport, one_peer, sentences, status, table
+from shoal.debug import bugreport, one_peer, sentences
 from shoal.json_output import BugReport, PeerAction
+from shoal.view import text
+from shoal.view.blocks import parts_of
+from shoal.view.build import view_of
+from shoal.view.folder_follower import LatestAnswers
+from shoal.view.model import Figures
 from shoal.view.node import Answer, RunningNode, Tell
+from shoal.view.table import ON_STATUS, STATUS, facts_of
 from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.learning import Ledger
 from shoal_ipc.answers.node import RolloutsView, Status
@@ -37,7 +43,7 @@ class View:
 
     kind: type[Any]
     """Type of its answer."""
-    show: Callable[[Console, Any], None] = table.show
+    show: Callable[[Console, Any], None] = text.show
     """Prints an answer; with --json it is printed unchanged."""
     flags: Callable[[argparse.ArgumentParser], None] = lambda _parser: None
     """Adds flags beyond those of every view."""
@@ -54,6 +60,31 @@ class View:
         return self.help or help_of(self.kind)
 
 
+def _add_last(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--last", action="store_true", help="show the last status of a node that has stopped"
+    )
+
+
+def _present_or_left(
+    node: RunningNode, arguments: argparse.Namespace, tell: Tell
+) -> Iterator[Answer]:
+    """Request a view; with `--last`, read what a stopped node stored in its folder."""
+    yield node.left(arguments.view, tell) if arguments.last else node.ask(arguments.view)
+
+
+def _show_status(console: Console, answer: Status) -> None:
+    """Print the node at a glance."""
+    facts = facts_of(STATUS, view_of(LatestAnswers(status=answer)), ON_STATUS)
+    text.print_parts(console, [Figures(facts=facts)])
+
+
+def _show_refusals(console: Console, answer: Refusals) -> None:
+    """Print the count of each reason, then the latest refusals with their remedies."""
+    parts = parts_of("refused", view_of(LatestAnswers(refusals=answer)), "debug")
+    text.print_parts(console, parts, at_unix=answer.at_ms / 1000)
+
+
 def _order(says: str, flags: Callable[..., None] = one_peer.add_peer) -> View:
     """Return an action on one peer."""
     return View(PeerAction, one_peer.show_order, flags, one_peer.order, help=says)
@@ -63,9 +94,9 @@ LEFT: Final = {"status": LAST_STATUS_FILE, "ledger": LEDGER_FILE}
 """Views with `--last`, and the file from which each has it."""
 VIEWS: Final = {
     **{name: View(kind) for name, kind in ANSWERS.items()},
-    "status": View(Status, status.show, status.add_last, status.present_or_left),
-    "refusals": View(Refusals, sentences.refusals),
-    "ledger": View(Ledger, table.show, status.add_last, status.present_or_left),
+    "status": View(Status, _show_status, _add_last, _present_or_left),
+    "refusals": View(Refusals, _show_refusals),
+    "ledger": View(Ledger, text.show, _add_last, _present_or_left),
     "doctor": View(
         Doctor,
         sentences.doctor,

@@ -12,7 +12,7 @@ from pathlib import Path
 from shoal.view.folder_follower import LatestAnswers
 from shoal.view.invitation import chosen, lacks_of, line_of
 from shoal.view.measured import is_it_learning
-from shoal.view.model import Kind, LearningShown, NextStep, Pace, ShownPeer
+from shoal.view.model import Kind, LearningShown, NextStep, NodeView, Pace, ShownPeer
 from shoal.view.publishers import me_of, publishers_of, short
 from shoal.view.right import right_of
 from shoal.view.worth import worth_of
@@ -26,6 +26,11 @@ from shoal_p2p.rollouts.network_shares import MAX_TRACKED
 from shoal_settings.started_with import StartedWith, continuation, started_with
 
 
+def view_of(answers: LatestAnswers) -> NodeView:
+    """Return the view of answers alone, without what the peer's folder contains."""
+    return NodeView(build(answers, data_dir="", at_unix=0.0), answers)
+
+
 def build(
     answers: LatestAnswers, *, data_dir: str, at_unix: float, program: str = "shoal"
 ) -> ShownPeer:
@@ -34,7 +39,7 @@ def build(
     `program` is what starts shoal here, for commands to copy.
     """
     status = answers.status or Status()
-    begun = started_with(Path(data_dir))
+    begun = started_with(Path(data_dir)) if data_dir else None
     kind: Kind = status.role or _kind_of(begun)
     me = me_of(answers)
     is_up = answers.down_since_unix is None
@@ -54,7 +59,7 @@ def build(
         benefit=worth_of(answers, kind=kind),
         rollouts=(answers.rollouts or RolloutsView()).rollouts[::-1],
         refused=answers.refusals or Refusals(),
-        next_steps=_now(answers, kind, data_dir, program),
+        next_steps=_now(answers, kind, data_dir, program) if data_dir else (),
         join_addresses=tuple(one.address for one in chosen(seen.facts.addresses))
         if kind != "node"
         else (),

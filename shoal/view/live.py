@@ -15,9 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from shoal.view.blocks import BLOCKS, parts_of
 from shoal.view.build import build
-from shoal.view.folder_follower import SELDOM_S, FolderFollower, LatestAnswers, inspector
-from shoal.view.model import ShownPeer
+from shoal.view.folder_follower import SELDOM_S, FolderFollower, inspector
+from shoal.view.model import NodeView
 from shoal_base.bounded import FEW, BoundedDict
 from shoal_base.waits import RETRY_S
 from shoal_ipc.answers.form import read, to_json
@@ -47,8 +48,8 @@ class LivePeer:
         self._opened = BoundedDict[str, Any](FEW)
         self._opening = threading.Lock()
         self._opener = inspector(folder)
-        self.known: tuple[ShownPeer, LatestAnswers] | None = None
-        """Its latest view with the underlying answers; None before the first."""
+        self.known: NodeView | None = None
+        """Its latest view; None before the first."""
         self._ended = threading.Event()
         self.shown: dict[str, Any] = {}
         """The peer as JSON; empty before the first answer."""
@@ -69,14 +70,16 @@ class LivePeer:
             self._ended.wait(RETRY_S if self._is_looked_at() else SELDOM_S)
         self.follower.close()
 
-    def poll(self) -> tuple[ShownPeer, LatestAnswers]:
+    def poll(self) -> NodeView:
         """Request once; return `known` afterwards."""
         answers, now = self.follower.now(), time.time()
         shown = build(answers, data_dir=str(self.folder), at_unix=now, program=self._program)
-        self.known = (shown, answers)
+        self.known = NodeView(shown, answers)
         if shown.health.state != "down":
             self.answered_at = time.monotonic()
-        self.shown = {**to_json(shown), "name": self.name, "rows": self.follower.rows}
+        blocks = {name: to_json(parts_of(name, self.known, "page")) for name in BLOCKS}
+        more = {"name": self.name, "rows": self.follower.rows, "blocks": blocks}
+        self.shown = {**to_json(shown), **more}
         return self.known
 
     def group(self, group_id: str) -> Any:

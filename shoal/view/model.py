@@ -1,4 +1,4 @@
-"""The view model of a node, shared by the page, `watch` and `--json`. Pure.
+"""The view model of a node, shared by the page, `watch` and `--json`. No I/O of its own.
 
     debug views, metrics.jsonl ──build──▶ Shown ──▶ page · `shoal watch` · `--json`
 
@@ -9,13 +9,14 @@ their own. Control characters in all text are escaped.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
+from shoal.view.folder_follower import LatestAnswers
 from shoal_ipc.answers.doctor import Finding
 from shoal_ipc.answers.form import Versioned
 from shoal_ipc.answers.held_out import Evaluation
 from shoal_ipc.answers.learning import FamilyStats, LastHour, LearningFinding
-from shoal_ipc.answers.node import Progress, Rollout
+from shoal_ipc.answers.node import Progress, Rollout, Status
 from shoal_ipc.answers.peer import Connection, Refusals, SwarmView
 
 Kind = Literal["node", "bootstrap", "judge"]
@@ -99,10 +100,14 @@ class PublisherShown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """A row of "Is it worth it?": name and value, as page and `watch` show them."""
+    """A figure with its title, as every view shows it."""
 
     name: str
     value: str
+    more: str = ""
+    """Its qualification, such as the value at the start."""
+    note: str = ""
+    """The meaning of the figure, which the page adds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,3 +162,57 @@ class ShownPeer(Versioned):
     """Settings of its last start, by key; empty if they are not on record."""
     connections: tuple[Connection, ...] = ()
     """Connections of a bootstrap or judge."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A text with what a view may do with it; a cell of a table, or a line."""
+
+    text: str = ""
+    tone: str = ""
+    """A state, such as `warn` or `banned`, which has a colour; `dim`, `lead` or `remedy`."""
+    peer: str = ""
+    """The peer that it names, whole: a page may know that peer by a name."""
+    group: str = ""
+    """The rollout group that it opens."""
+    at_ms: int | None = None
+    """The time that it states; a page shows it in the browser's time zone."""
+    note: str = ""
+    """The page's tooltip."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Figures in a row, or in a list with a title."""
+
+    facts: tuple[Fact, ...]
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows of cells; the columns that matter most come first."""
+
+    columns: tuple[Cell, ...]
+    """The headings, a tone of `number` for figures; one without a text stands below its row."""
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+Part = Cell | Figures | Table
+"""A part of a block, from top to bottom: a line, figures, or a table."""
+
+
+class NodeView(NamedTuple):
+    """A peer's view model, with the answers from which it was built: the root of figures."""
+
+    shown: ShownPeer
+    answers: LatestAnswers
+
+    @property
+    def status(self) -> Status:
+        """The latest status; an empty one before the first."""
+        return self.answers.status or Status()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a block of the view model, or else an answer."""
+        return getattr(self.shown if hasattr(self.shown, name) else self.answers, name)

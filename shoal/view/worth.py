@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from dataclasses import replace
 
-from shoal.layout import local_time, number, size
+from shoal.layout import local_time
 from shoal.view.folder_follower import LatestAnswers
-from shoal.view.model import Benefit, Fact, Kind
-from shoal_ipc.answers.learning import LastHour, Ledger
+from shoal.view.model import Benefit, Kind
+from shoal.view.table import COST, GAINS, facts_of
+from shoal_ipc.answers.learning import Ledger
 from shoal_ipc.answers.node import Status
-from shoal_ipc.answers.peer import CostView
 from shoal_ipc.answers.words import duration
 
 
 def worth_of(answers: LatestAnswers, *, kind: Kind) -> Benefit:
     """Return the fourth block."""
     status, last_hour = answers.status or Status(), (answers.ledger or Ledger()).last_hour
+    root = replace(answers, status=status)
     return Benefit(
         message=_says(answers, status) if kind == "node" else "",
         last_hour=last_hour,
-        gains=_gains(last_hour, status) if kind == "node" else (),
-        costs=costs_of(status.cost),
+        gains=facts_of(GAINS, root, "page") if kind == "node" else (),
+        costs=facts_of(COST, root, "page"),
     )
 
 
@@ -47,38 +48,3 @@ def _says(answers: LatestAnswers, status: Status) -> str:
     if answers.ledger is None:
         return "This folder has no record of training on external groups"
     return "No group of another node was trained on before it stopped"
-
-
-def _gains(last_hour: LastHour, status: Status) -> tuple[Fact, ...]:
-    rows = []
-    if last_hour.external_signal_share is not None:
-        rows = [
-            Fact(name="groups with signal", value=str(last_hour.groups_external)),
-            Fact(name="tokens saved", value=str(last_hour.tokens_external)),
-        ]
-    if status.judge is not None and status.judge.mean_score is not None:
-        rows.append(Fact(name="judge's score", value=number(status.judge.mean_score)))
-    return tuple(rows)
-
-
-def costs_of(cost: CostView) -> tuple[Fact, ...]:
-    """Return what a peer costs its machine, in words."""
-    rates = {"in": cost.bytes_in_s, "out": cost.bytes_out_s}
-    found = {
-        direction: f"{rate / 1000:.1f} KB/s"
-        for direction, rate in rates.items()
-        if rate is not None
-    }
-    if found and cost.window_s:
-        found["measured over"] = duration(cost.window_s)
-    for name, one in cost.processes.items():
-        if one is not None:
-            found[name] = f"{one.cpu or 0.0:.0%} CPU and {size(one.rss_bytes or 0)}"
-    if cost.disk_bytes is not None:
-        found["on disk"] = size(cost.disk_bytes)
-    return tuple(Fact(name=name, value=value) for name, value in found.items())
-
-
-def in_words(rows: Iterable[Fact]) -> str:
-    """Return rows as a line of a terminal."""
-    return ", ".join(f"{one.name} {one.value}" for one in rows)

@@ -63,16 +63,20 @@ def main(argv: Sequence[str]) -> int:
 def _once(console: Terminal, peer: LivePeer, *, as_json: bool) -> int:
     """Print one frame, after doctor has answered or its deadline has passed."""
     deadline = time.monotonic() + REPLY_S
-    shown, answers = peer.poll()
-    while answers.down_since_unix is None and not answers.doctor and time.monotonic() < deadline:
+    seen = peer.poll()
+    while (
+        seen.answers.down_since_unix is None
+        and not seen.answers.doctor
+        and time.monotonic() < deadline
+    ):
         time.sleep(POLL_S)
-        shown, answers = peer.poll()
+        seen = peer.poll()
     peer.follower.close()
     if as_json:
-        say_json(to_json(shown))
+        say_json(to_json(seen.shown))
     else:
-        console.print(frame(shown, width=console.width, height=None), soft_wrap=True)
-    return EXIT_NO_NODE if shown.health.state == "down" else EXIT_OK
+        console.print(frame(seen, width=console.width, height=None), soft_wrap=True)
+    return EXIT_NO_NODE if seen.shown.health.state == "down" else EXIT_OK
 
 
 def _live(console: Terminal, peer: LivePeer) -> int:
@@ -97,9 +101,9 @@ def _shown_until_left(console: Terminal, peer: LivePeer, pause: threading.Event)
             if pause.is_set():
                 return True
             if peer.known is not None:
-                (shown, _), (width, height) = peer.known, console.size
-                foot = _foot(time.time() - shown.at_unix)
-                screen = frame(shown, width=width, height=height, foot=foot)
+                seen, (width, height) = peer.known, console.size
+                foot = _foot(time.time() - seen.shown.at_unix)
+                screen = frame(seen, width=width, height=height, foot=foot)
                 live.update(screen, refresh=True)
     return False
 

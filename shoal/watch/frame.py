@@ -15,8 +15,9 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from shoal.layout import PIPE_CELLS
-from shoal.view.model import ShownPeer
-from shoal.watch import blocks
+from shoal.view.blocks import parts_of
+from shoal.view.model import NodeView, ShownPeer
+from shoal.view.text import lines_of
 from shoal_base.terminal import Terminal, styled
 from shoal_ipc.answers.words import duration
 
@@ -25,30 +26,30 @@ FULL_COLUMNS: Final = 72
 _SPACE: Final = 2
 _WRAPPER: Final = Terminal(file=None, force_terminal=False, width=80)
 _BLOCKS: Final = (
-    ("Is it healthy?", "health", blocks.right),
-    ("Is it learning?", "learning", blocks.learning),
-    ("Publishers", "peers", blocks.publishers),
-    ("Is it worth it?", "worth", blocks.worth),
-    ("Rollouts", "rollouts", blocks.rollouts),
-    ("Refusals", "refused", blocks.refused),
-    ("Next steps", "next", blocks.now),
+    ("Is it healthy?", "health"),
+    ("Is it learning?", "learning"),
+    ("Publishers", "peers"),
+    ("Is it worth it?", "worth"),
+    ("Rollouts", "rollouts"),
+    ("Refusals", "refused"),
+    ("Next steps", "next"),
 )
-"""Headings, each with its keyword for narrow terminals and its block."""
+"""Headings, each with the name of its block, which is its keyword for narrow terminals."""
 _ORDER: Final = (0, 2, 1, 2, 0, 3, 2, 4, 2, 5, 4, 3, 6, 4, 6)
 """Order in which blocks get the next line, cyclically."""
 
 
-def frame(shown: ShownPeer, *, width: int, height: int | None, foot: str = "") -> Text:
+def frame(of: NodeView, *, width: int, height: int | None, foot: str = "") -> Text:
     """Return a screen of at most `height` lines; None prints all lines, unwrapped.
 
     `foot` is the last line: how to quit.
     """
     width = max(10, width)
-    headings = [full if width >= FULL_COLUMNS else word for full, word, _ in _BLOCKS]
+    headings = [full if width >= FULL_COLUMNS else name for full, name in _BLOCKS]
     indent = max(map(cell_len, headings)) + _SPACE
     room = PIPE_CELLS if height is None else width - indent
-    found = [list(_wrapped(make(shown, room), room)) or [Text("-")] for *_, make in _BLOCKS]
-    lines = [_title(shown, width)]
+    found = [list(_wrapped(_lines(name, of, room), room)) or [Text("-")] for _, name in _BLOCKS]
+    lines = [_title(of.shown, width)]
     most = None if height is None else max(0, height - 1 - bool(foot))
     for block, heading, count in zip(found, headings, _shares(found, most), strict=True):
         heads = [heading, *[""] * len(block)]
@@ -60,6 +61,10 @@ def frame(shown: ShownPeer, *, width: int, height: int | None, foot: str = "") -
         for line in lines:
             line.truncate(width, overflow="ellipsis")
     return Text("\n", no_wrap=True, overflow="crop").join(lines)
+
+
+def _lines(name: str, of: NodeView, room: int) -> Iterator[Text]:
+    return lines_of(parts_of(name, of, "watch"), room, at_unix=of.shown.at_unix)
 
 
 def _shares(found: Sequence[Sequence[Text]], room: int | None) -> list[int]:

@@ -1,38 +1,14 @@
-// Is it learning? Held-out accuracy first: the figure, the curve, one question before and now, families.
-import { at, facts, foreign, make, rows, say, show } from "./dom.js";
-import { count, duration, evaluated, has, plural, reward, sure } from "./format.js";
+// Is it learning? The curve, one question before and now, and families; the figures are parts of the block.
+import { at, foreign, make, rows, say, show } from "./dom.js";
+import { has, plural, reward } from "./format.js";
 import { Chart } from "./chart.js";
-import { finding } from "./right.js";
 
 let chart = null;
 let known = null; // the history that the chart shows, with the name of its node
 
 export function learning(peer) {
-  const now = peer.learning;
   show(at("learning"), peer.kind === "node");
-  const early = now.state === "early" || !now.message ? "Too early to say: the second held-out evaluation answers." : "";
-  say(at("learning-answer"), now.answer ? `${now.answer}.` : early);
-  show(at("learning-answer"), Boolean(now.answer || early));
-  // The trainer's own message, unless it only reports that nothing is wrong.
-  const more = now.message && !["ok", "early"].includes(now.state);
-  say(at("learning-says"), more ? `${now.message}.` : "");
-  show(at("learning-says"), Boolean(more));
-  figures(peer);
-  example(now);
-  show(at("learning-findings"), now.findings.length > 0);
-  rows(at("learning-findings"), now.findings, (one) => one.check + one.since_round, finding);
-}
-
-function figures(peer) {
-  const { learning: now, pace } = peer;
-  const [latest, initial] = [now.held_out, now.held_out_initial];
-  const of = latest?.num_items ? `of ${plural(latest.num_items, "question")} never trained on` : "of questions never trained on";
-  const speed = [has(pace.tokens_per_second) ? `${count(pace.tokens_per_second)} tokens/s` : null, has(pace.remaining_s) && pace.remaining_s > 0 ? `${duration(pace.remaining_s)} left` : null];
-  facts(at("learning-figures"), [
-    ["held-out", evaluated(latest), initial && initial.round !== latest?.round ? `${of}; ${evaluated(initial, false)} at the start` : of],
-    ["own reward", sure(now.reward_local, now.reward_local_ci95), `on training questions, latest 20 rounds${has(now.reward_initial) ? `; ${reward(now.reward_initial)} in the first 20` : ""}`],
-    ["round", String(now.round), [has(pace.rounds_per_minute) ? `${pace.rounds_per_minute.toFixed(1)} a minute` : null, ...speed].filter(Boolean).join(" · ") || null],
-  ]);
+  example(peer.learning);
 }
 
 // The same question in the first and in the latest evaluation; the first one chose it, by a miss.
@@ -72,8 +48,11 @@ function families(history, peer) {
 }
 
 function family({ name, points, text, own }) {
-  return make("li", {}, foreign(name, "b"), line(points), make("span", {}, text), make("span", { class: "fine" }, `own ${own}`));
+  return make("li", {}, make("b", { class: "foreign", dir: "auto" }, ...breakable(name)), make("span", { class: "figure" }, line(points), make("span", {}, text), make("span", { class: "fine" }, `own ${own}`)));
 }
+
+// A name that is longer than a line breaks after an underscore, not inside a word.
+const breakable = (name) => name.split(/(?<=_)/).flatMap((word) => [word, make("wbr")]);
 
 // A small curve of shares by round, which its text repeats.
 function line(points) {

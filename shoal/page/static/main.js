@@ -1,18 +1,16 @@
 // The page: the latest state, the selected peer, and the blocks that show it.
-import { at, facts, say, show } from "./dom.js";
+import { block } from "./blocks.js";
+import { at, say, show } from "./dom.js";
 import { clock } from "./format.js";
 import { curves, learning } from "./learning.js";
-import { meeting } from "./meeting.js";
 import { now } from "./now.js";
 import { overview } from "./overview.js";
-import { publishers } from "./publishers.js";
-import { refused } from "./refused.js";
 import { right } from "./right.js";
 import { readRoute } from "./route.js";
 import { rollouts } from "./rollouts.js";
 import { request, StatePoller } from "./state.js";
-import { worth } from "./worth.js";
 
+const PARTS = ["learning", "peers", "worth", "rollouts", "refused", "settings"];
 const CURVES_MS = 2_000;
 const peers = new Map();
 let chosen = null;
@@ -37,10 +35,13 @@ function render() {
   if (document.title !== title) document.title = title;
   say(at("title"), title);
   say(at("top-swarm"), `${chosen.name} of swarm ${chosen.swarm.name || "–"} ${chosen.swarm.digest.slice(0, 8)}`);
-  for (const block of [right, learning, meeting, worth, refused, now]) block(chosen);
-  publishers(chosen, shown);
-  rollouts(chosen, route.group, shown);
-  settings(chosen);
+  const names = new Map(shown.filter((peer) => peer.peer_id).map((peer) => [peer.peer_id, peer.name]));
+  for (const name of PARTS) block(name, chosen.blocks[name], { name: chosen.name, names, group: route.group });
+  say(at("peers").querySelector("h2"), chosen.kind === "node" ? "Publishers" : "Connections");
+  show(at("refused"), chosen.refused.counts.length + chosen.refused.recent.length > 0);
+  for (const card of [right, learning, now]) card(chosen);
+  rollouts(chosen, route.group);
+  show(at("settings"), chosen.blocks.settings.length > 0);
   const nodes = shown.filter((peer) => peer.kind === "node");
   [chosen, ...nodes.slice(0, MANY_CURVES)].forEach(loadCurves);
   if (histories.has(chosen.name)) curves(histories.get(chosen.name), chosen);
@@ -59,15 +60,6 @@ function loadCurves(peer) {
     },
     () => asked.delete(peer.name),
   );
-}
-
-// The settings of the last start, and what confines the task worker.
-function settings(peer) {
-  const found = Object.entries(peer.settings);
-  show(at("settings"), found.length > 0);
-  facts(at("settings-list"), found.map(([key, value]) => [key, value || "–", null]));
-  show(at("sandbox"), Boolean(peer.sandbox));
-  say(at("sandbox"), peer.sandbox ? `Sandbox in force: ${peer.sandbox}.` : "");
 }
 
 function onLost(since) {

@@ -1,8 +1,7 @@
 // Is it healthy? A sentence, a coloured state, and the phase of the trainer.
 import { at, foreign, make, rows, say, show } from "./dom.js";
-import { duration, has, moment } from "./format.js";
-
-export const WORDS = { ok: "fine", warn: "warning", bad: "error", down: "down" };
+import { WORDS } from "./blocks.js";
+import { has, moment } from "./format.js";
 
 export function right(peer) {
   const now = peer.health;
@@ -11,10 +10,13 @@ export function right(peer) {
   say(at("right-says"), sentence(now));
   show(at("right-do"), Boolean(now.remedy));
   say(at("right-do"), now.remedy);
-  phase(now);
-  const findings = now.findings ?? [];
-  show(at("right-more"), findings.length > 0);
-  rows(at("right-findings"), findings, (one) => one.check + one.message, finding);
+  const more = peer.blocks.health.filter((one) => !one.tone).map((one) => one.text);
+  show(at("right-phase"), more.length > 0);
+  say(at("phase-text"), more.join(" · "));
+  show(at("phase-bar"), Boolean(now.progress?.total));
+  at("phase-bar").value = now.progress?.total ? now.progress.done / now.progress.total : 0;
+  show(at("right-more"), now.findings.length > 0);
+  rows(at("right-findings"), now.findings, (one) => one.check + one.message, finding);
 }
 
 // The sentence has only what rarely changes: a screen reader announces each change.
@@ -23,21 +25,12 @@ function sentence(now) {
   return has(now.down_since_unix) ? `Down since ${moment(now.down_since_unix)}: no node answers here.` : "No node answers here.";
 }
 
-function phase(now) {
-  const parts = [now.phase ? `The trainer: ${now.phase}` : null, now.last_error ? `the last trainer ended: ${now.last_error}` : null, has(now.uptime_s) ? `up ${duration(now.uptime_s)}` : null].filter(Boolean);
-  show(at("right-phase"), parts.length > 0);
-  say(at("phase-text"), parts.join(" · "));
-  show(at("phase-bar"), Boolean(now.progress?.total));
-  at("phase-bar").value = now.progress?.total ? now.progress.done / now.progress.total : 0;
-}
-
-export function finding(one) {
+function finding(one) {
   return make(
     "li",
     { class: `state-${one.state}` },
     make("b", {}, one.check),
     foreign(one.message),
     one.remedy ? foreign(`→ ${one.remedy}`, "span", { class: "fine" }) : null,
-    one.example ? foreign(one.example, "code", { class: "fine" }) : null,
   );
 }

@@ -1,27 +1,16 @@
-// Rollouts: the latest groups, and one of them in full, with its own address.
-import { at, foreign, make, rows, say, show } from "./dom.js";
-import { clock, count, has, plural, reward } from "./format.js";
-import { link } from "./route.js";
+// One rollout group in full, with its own address.
+import { at, foreign, make, show } from "./dom.js";
+import { clock, has, plural, reward } from "./format.js";
 import { request } from "./state.js";
 
-const USED = { true: "trained on", false: "skipped" };
 let shown = "";
 let opened = "";
 
-// `group` is the selected one, empty for none; `peers` are all peers of this page.
-export function rollouts(peer, group, peers) {
+// `group` is the selected one, empty for none.
+export function rollouts(peer, group) {
   show(at("rollouts"), peer.kind === "node");
   if (peer.kind !== "node") return;
-  const gone = peer.health.state === "down" && peer.rollouts.length === 0;
-  say(at("rollouts-none"), gone ? "Rollouts are shown while the node runs. `shoal export data` writes those on disk." : "No rollouts yet.");
-  show(at("rollouts-none"), peer.rollouts.length === 0);
-  show(at("group"), !gone || Boolean(group));
-  const names = new Map(peers.map((one) => [one.peer_id, one.name]));
-  const items = peer.rollouts.map((one) => ({
-    id: one.group_id, family: one.family, is_local: one.is_local, publisher: one.publisher, by: names.get(one.publisher) ?? one.publisher.slice(-10), round: one.round, reward: one.reward,
-    used: one.used ?? null, why: one.skip_reason ?? "", chosen: one.group_id === group, link: link(peer.name, one.group_id),
-  }));
-  rows(at("rollouts-rows"), items, (one) => one.id, row);
+  show(at("group"), peer.health.state !== "down" || peer.rollouts.length > 0 || Boolean(group));
   whole(peer, group || informative(peer.rollouts), !group);
 }
 
@@ -35,18 +24,6 @@ function informative(found) {
 function differ(one) {
   const earned = new Set(one.completions.map((each) => each.reward));
   return earned.size > 1 && !earned.has(null);
-}
-
-function row(one) {
-  return make(
-    "tr",
-    { class: one.chosen ? "chosen" : "" },
-    make("th", { scope: "row" }, make("a", { href: one.link, "aria-current": one.chosen ? "true" : null }, foreign(one.family))),
-    make("td", {}, one.is_local ? "me" : foreign(one.by, "span", { title: one.publisher })),
-    make("td", { class: "n" }, String(one.round)),
-    make("td", { class: "n" }, has(one.reward) ? reward(one.reward) : make("span", { class: "fine" }, "not yet")),
-    make("td", { title: one.why || null }, one.used === null ? make("span", { class: "fine" }, "queued") : USED[one.used]),
-  );
 }
 
 async function whole(peer, group, isNewest) {
@@ -90,7 +67,7 @@ function completion(sample, one) {
   const facts = [
     has(sample.reward) ? `reward ${reward(sample.reward)}` : "not scored yet",
     has(mean) && has(sample.reward) && new Set(rewards).size > 1 ? `${reward(Math.abs(sample.reward - mean))} ${sample.reward >= mean ? "above" : "below"} the group’s mean` : null,
-    `${count(sample.tokens)} tokens`, sample.finish_reason === "length" ? (sample.turns ? "unfinished" : "cut at the token limit") : null,
+    `${sample.tokens} tokens`, sample.finish_reason === "length" ? (sample.turns ? "unfinished" : "cut at the token limit") : null,
   ];
   return make(
     "li",

@@ -63,7 +63,8 @@ def test_health_and_learning_are_above_the_fold(page: Any) -> None:
         "Is it worth it?",
         "Rollouts",
         "Next steps",
-    ], "refusals and settings only where there are some"
+        "Settings",
+    ], "refusals only where there are some"
     for name in ("right", "learning"):
         box = page.locator(f"#{name}").bounding_box()
         assert box is not None and box["y"] + box["height"] <= 768, name
@@ -83,7 +84,7 @@ def test_text_of_a_peer_is_only_shown(stage: Stage, page: Any) -> None:
         for one in MARKUP[:2]:
             assert one in shown
         assert r"\u202eesrever" in shown and r"\x1b[2J" in shown
-        assert r"\u202e<img src=x" in page.locator("#publishers-rows").inner_text()
+        assert r"\u202e<img src=x" in page.locator("#peers-rows").inner_text()
         assert acting_in(shown) - {"\n", "\t"} == set()
         assert page.evaluate("window.taken") is None
         assert page.locator("#group script, #group img, #group svg, #group style").count() == 0
@@ -149,7 +150,7 @@ def test_a_keyboard_reaches_everything(page: Any) -> None:
         seen.append(page.evaluate("document.activeElement.closest('section')?.id ?? ''"))
         if seen[-1] == "now":
             break
-    assert {"learning", "publishers", "rollouts", "now"} <= set(seen)
+    assert {"learning", "peers", "rollouts", "now"} <= set(seen)
     page.locator("#rollouts-rows a").first.focus()
     page.keyboard.press("Enter")
     page.wait_for_selector("#group .answers", timeout=PATIENCE_MS)
@@ -184,13 +185,13 @@ def test_a_peer_is_shown_within_three_seconds_of_its_joining(stage: Stage, page:
             """() => {
               window.shownAt = {};
               new MutationObserver(() => {
-                for (const one of document.querySelectorAll("#publishers-rows th span[title]"))
+                for (const one of document.querySelectorAll("#peers-rows th span[title]"))
                   window.shownAt[one.title] ??= Date.now() / 1000;
-              }).observe(document.getElementById("publishers-rows"), { childList: true });
+              }).observe(document.getElementById("peers-rows"), { childList: true });
             }"""
         )
         with connected_peer_of(stage.node) as peer_id:
-            row = page.locator(f"#publishers-rows tr:has([title='{peer_id}'])")
+            row = page.locator(f"#peers-rows tr:has([title='{peer_id}'])")
             row.wait_for(timeout=PATIENCE_MS)
             shown_at = page.evaluate("(peer) => window.shownAt[peer]", peer_id)
             delays_s.append(shown_at - connected_at(stage.node, peer_id))
@@ -209,7 +210,7 @@ def test_it_outlives_the_node_and_says_when_it_is_gone_itself(stage: Stage, page
     times = [page.evaluate(clock, at) for at in range(int(began), int(time.time()) + 1)]
     says = page.locator("#right-says").inner_text()
     assert says in [f"Down since {one}: no node answers here." for one in times]
-    assert page.locator("#publishers-rows tr").count() >= 1  # what was known stays
+    assert page.locator("#peers-rows tr").count() >= 1  # what was known stays
     assert page.request.get(stage.process.at("healthz")).status == 503
     with RunningNode(stage.folder) as again:
         page.wait_for_selector("#right:not([data-state=down])", timeout=PATIENCE_MS)

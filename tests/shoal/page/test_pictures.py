@@ -19,6 +19,7 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 
 from shoal.view.build import build
 from shoal.view.folder_follower import FolderFollower
+from shoal.view.model import NodeView
 from shoal.watch.frame import frame
 from shoal_base.terminal import Terminal
 from tests.shoal.page.browser import open_browser, page_of
@@ -67,8 +68,8 @@ def _has_trained(node: ShoalProcess) -> bool:
 def test_pictures_of_a_swarm_that_learns(node: ShoalProcess, folder: Path, tmp_path: Path) -> None:
     with open_browser() as browser, page_of(node.data_dir, log=tmp_path / "page.txt") as process:
         for name, width, scheme, last in (
-            ("page", 1366, "light", "publishers"),
-            ("page-dark", 1366, "dark", "publishers"),
+            ("page", 1366, "light", "peers"),
+            ("page-dark", 1366, "dark", "peers"),
             ("page-360", 360, "light", "worth"),
         ):
             context = browser.new_context(
@@ -89,7 +90,7 @@ def test_pictures_of_a_swarm_that_learns(node: ShoalProcess, folder: Path, tmp_p
 
 def _no_dash(page: Any) -> Callable[[], bool | None]:
     """Whether all that can be a number is one, for a node that trains with other nodes."""
-    figures = page.locator("#learning-figures dd, #worth dd, #publishers-rows tr.me td")
+    figures = page.locator("#learning-parts dd, #worth dd, #peers-rows tr.me td")
     return lambda: not any("–" in text for text in figures.all_inner_texts()) or None
 
 
@@ -110,7 +111,7 @@ def _watched(data_dir: Path) -> str:
     follower.close()
     shown = build(answers, data_dir=".shoal/node", at_unix=time.time())
     console = Terminal(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
-    console.print(frame(shown, width=COLUMNS, height=LINES))
+    console.print(frame(NodeView(shown, answers), width=COLUMNS, height=LINES))
     code = re.sub(r"<!--.*?-->|@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
     picture = console.export_svg(title="shoal watch", code_format=code, unique_id="watch")
     assert "url(http" not in picture and "://" not in picture.replace("http://www.w3.org", "")

@@ -6,7 +6,7 @@ from typing import Any
 
 from shoal.view.build import build
 from shoal.view.folder_follower import LatestAnswers
-from shoal.view.model import ShownPeer
+from shoal.view.model import NodeView, ShownPeer
 from shoal.view.run import RunFile
 from shoal_ipc import messages as m
 from shoal_ipc.answers.form import read
@@ -195,3 +195,8 @@ def answers(**other: Any) -> LatestAnswers:
 def shown(**other: Any) -> ShownPeer:
     """Return what is shown of them."""
     return build(answers(**other), data_dir="/somewhere/node", at_unix=AT_UNIX)
+
+
+def view(**other: Any) -> NodeView:
+    """Return what is shown of them, with the answers."""
+    return NodeView(shown(**other), answers(**other))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from shoal.view.blocks import parts_of
 from shoal.view.build import build
 from shoal.view.folder_follower import LatestAnswers
 from shoal.view.metrics import MAX_ROWS, METRICS, metrics_text
 from shoal.view.model import ShownPeer
-from tests.shoal.view.node_answers import AT_UNIX, FRIEND, ME, answers
+from shoal_policy.record.progress import RunCounters
+from shoal_policy.record.status import build_status
+from tests.shoal.view.node_answers import AT_UNIX, FRIEND, ME, answers, view
 
 
 def shown(of: LatestAnswers) -> ShownPeer:
@@ -75,3 +79,14 @@ def test_strangers_can_neither_add_lines_nor_series_without_end() -> None:
     text = metrics_text(shown(of), of)
     assert all(c.isprintable() or c == "\n" for c in text)
     assert not [line for line in text.splitlines() if line.startswith("shoal_up 7")]
+
+
+def test_a_figure_of_the_trainer_is_scraped_and_shown_in_every_view() -> None:
+    """The same field; `docs/changing.md` adds one."""
+    report = json.loads(build_status("training", RunCounters(tokens_generated=7), current=None))
+    one = view(status={"round": 3, "trainer": {**report, "reward_local": 0.125}})
+    found = scraped(one.answers)
+    assert found["shoal_generated_tokens_total", ()] == 7
+    assert found["shoal_local_reward_mean", ()] == 0.125
+    for name in ("page", "watch"):
+        assert "value='0.125'" in str(parts_of("learning", one, name))
