@@ -70,8 +70,8 @@ def changes() -> dict[str, Change]:
 
 
 CHANGES = changes()
-SLOWER = ("A command", "A debug view", "A loss")
-"""Their tests import the node, or TRL."""
+SLOWER = ("A command", "A debug view", "A defence", "A generator", "A loss", "A task family")
+"""Their tests import the node or a model, or TRL."""
 RUN_S = 100
 PARTS = [
     pytest.param(

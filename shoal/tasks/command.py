@@ -49,7 +49,7 @@ and `try` measures a model on it. `add` and `remove` change the tasks of a runni
   shoal tasks new data.jsonl                   a task file for your data
   shoal tasks lint data.toml                   does it reward right answers?
   shoal tasks try data.toml --model smollm2    rewards of a model on it
-  shoal tasks --swarm                          tasks added to a running node's swarm
+  shoal tasks --swarm                          tasks added to a running swarm
   shoal tasks add words                        one of them, for this node too
   shoal tasks frozen_lake --play               a game, played by you
   shoal tasks frozen_lake --play --model M     a game, played by a model

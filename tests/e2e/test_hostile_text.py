@@ -168,6 +168,8 @@ def runs(root: Path, peer: str, lies: str, out: Path) -> dict[str, list[list[str
             ["tasks", file, "--json"],
             ["tasks", str(root / f"bad{TASK_FILE}")],
             ["tasks", TEXT],
+            ["tasks", "--swarm", "--data-dir", at],
+            ["tasks", "--swarm", "--json", "--data-dir", at],
         ],
         "tasks new": [
             ["tasks", "new", TEXT],
@@ -182,6 +184,11 @@ def runs(root: Path, peer: str, lies: str, out: Path) -> dict[str, list[list[str
             ["tasks", "lint", file],
             ["tasks", "lint", file, "--quick", "--json"],
         ],
+        "tasks add": [
+            ["tasks", "add", TEXT, "--data-dir", at],
+            ["tasks", "add", TEXT, "--data-dir", f"none{TEXT}"],
+        ],
+        "tasks remove": [["tasks", "remove", TEXT, "--data-dir", at]],
         "publish": [
             ["publish", "--draw", "2", "--data-dir", at],
             ["publish", str(answers), "--data-dir", at],

@@ -128,9 +128,7 @@ def patient() -> GossipSettings:
     """Limits that ban no peer, since all streams have one peer id."""
     from shoal_p2p.gossip.rate_limiter import FloodLimits
 
-    flood = FloodLimits(
-        pace_per_second=1e9, pace_burst=1e12, waste_per_second=1e9, waste_burst=1e12
-    )
+    flood = FloodLimits(pace_per_second=1e6, pace_burst=1e6, waste_per_second=1e6, waste_burst=1e6)
     return GossipSettings(limits=GossipLimits(flood=flood))
 
 

@@ -39,6 +39,7 @@ trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries' malloc has no trim")
 @settings(max_examples=2)
 @given(sizes=st.lists(st.integers(600, 100_000), min_size=1, max_size=6))

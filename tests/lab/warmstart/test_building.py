@@ -79,6 +79,7 @@ def test_a_diverging_phase_is_an_error(short: list[SupervisedPhase]) -> None:
         )
 
 
+@pytest.mark.slow
 def test_right_answers_are_repeated_where_they_are_too_rare(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -109,6 +110,7 @@ def test_right_answers_are_repeated_where_they_are_too_rare(
     assert less < 0.2 < often
 
 
+@pytest.mark.slow
 def test_wide_lessons_are_other_questions_of_the_same_families_and_none_of_evaluations() -> None:
     easy, wide = draw_lessons(150, seed=1), draw_lessons(150, seed=1, families=WIDE)
     assert [lesson.family for lesson in wide] == [lesson.family for lesson in easy]

@@ -40,10 +40,17 @@ HIDDEN = {
     "distant ones never met": Scene(is_connected=False),
     "connected": Scene(behind=0, far=0),
 }
+QUICK = ("behind all of eight", "one name", "a swarm of four", "distant ones never met")
 
 
 @pytest.mark.parametrize("useful", [0.1, pytest.param(0.5, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("scene", HIDDEN.values(), ids=HIDDEN)
+@pytest.mark.parametrize(
+    "scene",
+    [
+        pytest.param(scene, id=name, marks=() if name in QUICK else pytest.mark.slow)
+        for name, scene in HIDDEN.items()
+    ],
+)
 def test_one_machine_gives_at_most_a_fifth(scene: Scene, useful: float) -> None:
     assert played(replace(scene, useful=useful)).share("machine") <= MOST
 

@@ -10,6 +10,9 @@ import pytest
 from shoal.__main__ import main
 from tests.tasks.published_forms import FORMS
 
+QUICK = ("gsm8k", "MMLU", "SQuAD", "TRL with a system turn", "HumanEval", "units", "unknown")
+"""One of each kind; the others are of the slow suite."""
+
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,7 +20,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in FORMS],
+)
 def test_a_published_form_becomes_a_task_that_can_be_answered(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,6 +47,7 @@ def test_the_larger_model_starts_as_the_small_one_with_other_ids(tmp_path: Path)
     assert (folder / "model.safetensors").stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_the_command_gives_table_figures_and_numbers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

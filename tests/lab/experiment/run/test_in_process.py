@@ -47,6 +47,7 @@ def played(job: Job, shared: Workers) -> list[dict[str, Any]]:
     return [jobs.without_clocks(rounded(line)) for line in lines_of(job, shared)]
 
 
+@pytest.mark.slow
 def test_it_is_deterministic_from_its_seed(shared: Workers) -> None:
     arm = uniform_arm("2/2", 2, local=2, external=2)
     one = played(job(arm), shared)
@@ -105,6 +106,7 @@ def test_a_run_has_one_value_a_round_and_leaves_the_dishonest_out(shared: Worker
     assert len(make_run(job(mixed, rounds=2), lines).fresh) == 1
 
 
+@pytest.mark.slow
 def test_an_untrained_models_answers_are_reused_for_equal_prompts(tmp_path: Path) -> None:
     tokenizer = tiny_models.tokenizer(template="{{ messages[0]['content'] }}")
     tiny_models.save(tmp_path, tiny_models.model("qwen2", positions=1024), tokenizer)

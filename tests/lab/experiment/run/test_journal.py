@@ -70,6 +70,7 @@ def whole(
     return lines
 
 
+@pytest.mark.slow
 def test_what_is_taken_up_is_what_was_never_cut(
     job: Job, shared: Workers, tmp_path: Path, whole: list[dict[str, Any]]
 ) -> None:
