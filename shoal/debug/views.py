@@ -21,7 +21,7 @@ from shoal.view.build import view_of
 from shoal.view.folder_follower import LatestAnswers
 from shoal.view.model import Figures
 from shoal.view.node import Answer, RunningNode, Tell
-from shoal.view.table import ON_STATUS, STATUS, facts_of
+from shoal.view.table import STATUS, facts_of
 from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.learning import Ledger
 from shoal_ipc.answers.node import RolloutsView, Status
@@ -75,7 +75,7 @@ def _present_or_left(
 
 def _show_status(console: Console, answer: Status) -> None:
     """Print the node at a glance."""
-    facts = facts_of(STATUS, view_of(LatestAnswers(status=answer)), ON_STATUS)
+    facts = facts_of(STATUS, view_of(LatestAnswers(status=answer)), "status")
     text.print_parts(console, [Figures(facts=facts)])
 
 

@@ -23,7 +23,7 @@ from shoal.view.model import (
 from shoal.view.publishers import short
 from shoal.view.table import LEARNING, as_text, facts_of
 from shoal_ipc.answers.node import Rollout
-from shoal_ipc.answers.peer import Refused
+from shoal_ipc.answers.peer import Connection, Refused
 from shoal_ipc.answers.words import duration
 
 _TOO_EARLY: Final = "too early to say: the second held-out evaluation answers"
@@ -109,8 +109,7 @@ def _publisher(one: PublisherShown, total: float, shown: ShownPeer) -> Iterator[
     yield _figure(one.reward)
     yield Cell(text=one.model)
     yield Cell(text=str(one.received) if is_known else "")
-    latency = away if one.latency_ms is None else f"{one.latency_ms:.0f} ms"
-    yield Cell(text=f"{latency}{' relay' if one.relayed else ''}".strip())
+    yield _latency(one, away)
 
 
 def _connections(shown: ShownPeer) -> Iterator[Part]:
@@ -121,8 +120,8 @@ def _connections(shown: ShownPeer) -> Iterator[Part]:
                 (
                     _peer(one.peer_id),
                     Cell(text=_minutes(one.connected_s)),
-                    Cell(text="" if one.latency_ms is None else f"{one.latency_ms:.0f} ms"),
-                    Cell(text=f"{one.address.split('/p2p/')[0]}{' relay' if one.relayed else ''}"),
+                    _latency(one),
+                    Cell(text=one.address.split("/p2p/")[0]),
                     Cell(text=one.agent),
                 )
                 for one in shown.connections
@@ -132,6 +131,11 @@ def _connections(shown: ShownPeer) -> Iterator[Part]:
         yield Cell(text="no peer is connected", tone="dim")
     for address in shown.join_addresses:
         yield Cell(text=f"join address {address}")
+
+
+def _latency(one: PublisherShown | Connection, away: str = "") -> Cell:
+    latency = away if one.latency_ms is None else f"{one.latency_ms:.0f} ms"
+    return Cell(text=f"{latency}{' relay' if one.relayed else ''}".strip())
 
 
 def _minutes(seconds: float) -> str:

@@ -1,6 +1,6 @@
 """The figures of a node: title, fields with their units, and the views. No I/O of its own.
 
-    Row("buffer", "{status.buffer.groups} groups, {status.buffer.bytes}", ON_STATUS)
+    Row("buffer", "{status.buffer.groups} groups, {status.buffer.bytes}")
 
 A template names fields from the root, a `NodeView`; the name of a field decides its unit. Text in
 brackets, and the whole row, is absent if a field in it has no value. Text after `|` qualifies the
@@ -24,7 +24,6 @@ from shoal_ipc.answers.words import doing, duration, short_topic
 ALL: Final = "page watch status"
 """The web page, `shoal watch` and `shoal status`."""
 LIVE: Final = "page watch"
-ON_STATUS: Final = "status"
 
 _OPTIONAL: Final = re.compile(r"\[([^\[\]]*)\]")
 _NAMED: Final = re.compile(r"\{([\w.]+)\}")
@@ -37,7 +36,7 @@ class Row:
     title: str
     value: str | Callable[[Any], str | Mapping[str, str] | Iterable[str] | None]
     """A template, or a function of the root: a mapping has a fact for each of its keys."""
-    views: str = LIVE
+    views: str = ALL
     note: str = ""
     """The meaning of the figure, which the page adds."""
 
@@ -223,27 +222,27 @@ GAINS: Final = (
 )
 """The benefit from other nodes."""
 LEARNING: Final = (
-    Row("held-out", _held_out, ALL, "right answers to questions never trained on"),
+    Row("held-out", _held_out, note="right answers to questions never trained on"),
     Row(
         "own reward",
         "{learning.reward_local}[ ± {learning.reward_local_ci95}]"
         "[|(start {learning.reward_initial})]",
-        ALL,
-        "on training questions, latest 20 rounds",
+        note="on training questions, latest 20 rounds",
     ),
     Row(
         "round",
         "{learning.round}|[at {pace.rounds_per_minute} a minute]"
         "[, {pace.tokens_per_second} tokens/s][, {pace.remaining_s} left]",
+        LIVE,
     ),
 )
 """Is it learning?"""
 STATUS: Final = (
-    Row("peer id", "{status.peer_id}", ON_STATUS),
-    Row("ed25519 key", "{status.public_key}", ON_STATUS),
-    Row("swarm", "{status.swarm.name}  {status.swarm.digest}", ON_STATUS),
-    Row("address", "{status.addresses}", ON_STATUS),
-    Row("up", "{status.uptime_s}", ON_STATUS),
+    Row("peer id", "{status.peer_id}"),
+    Row("ed25519 key", "{status.public_key}"),
+    Row("swarm", "{status.swarm.name}  {status.swarm.digest}"),
+    Row("address", "{status.addresses}"),
+    Row("up", "{status.uptime_s}"),
     Row(
         "peers",
         lambda of: (
@@ -251,28 +250,24 @@ STATUS: Final = (
             if of.status.is_isolated
             else f"{of.status.peers} connected"
         ),
-        ON_STATUS,
     ),
-    Row("cost", lambda of: in_words(facts_of(COST, of, "watch")), ON_STATUS),
-    Row("sandbox", "{status.worker.sandbox}", ON_STATUS),
+    Row("cost", lambda of: in_words(facts_of(COST, of, "status"))),
+    Row("sandbox", "{status.worker.sandbox}"),
     Row(
         "disk",
         lambda of: (
             f"full: {size(of.status.disk.free_bytes or 0)} left" if of.status.disk.full else ""
         ),
-        ON_STATUS,
     ),
     Row(
         "mesh",
         lambda of: [f"{num} in {short_topic(topic)}" for topic, num in of.status.mesh.items()],
-        ON_STATUS,
     ),
     Row(
         "trainer",
         "{status.trainer.state}[, pid {status.trainer.pid}], {status.trainer.restarts} restarts",
-        ON_STATUS,
     ),
-    Row("paused", "{status.trainer.paused}: it continues when the disk has space", ON_STATUS),
+    Row("paused", "{status.trainer.paused}: it continues when the disk has space"),
     Row(
         "phase",
         lambda of: (
@@ -280,31 +275,28 @@ STATUS: Final = (
             if of.status.trainer and of.status.trainer.phase
             else ""
         ),
-        ON_STATUS,
     ),
-    Row("last end", _last_end, ON_STATUS),
-    Row("round", "{status.round}", ON_STATUS),
+    Row("last end", _last_end),
+    Row("round", "{status.round}"),
     *LEARNING,
-    Row("learning", _learning, ON_STATUS),
+    Row("learning", _learning),
     Row(
         "groups",
         "{status.groups_published} published, {status.groups_received} received,"
         " {status.groups_external_used} external trained on",
-        ON_STATUS,
     ),
-    Row("outbox", _outbox, ON_STATUS),
+    Row("outbox", _outbox),
     Row(
         "buffer",
         "{status.buffer.groups} of {status.buffer.capacity_groups} groups, {status.buffer.bytes} of"
         " {status.buffer.capacity_bytes}, {status.buffer.evicted} evicted",
-        ON_STATUS,
     ),
-    Row("dropped", "{status.buffer.dropped}", ON_STATUS),
-    Row("judge", _judge, ON_STATUS),
-    Row("judged", "{status.judged} since the start, {status.records} records", ON_STATUS),
-    Row("relayed", "{status.groups_relayed} groups", ON_STATUS),
-    Row("accepted", "{status.verdicts.accept}", ON_STATUS),
-    Row("ignored", "{status.verdicts.ignore}", ON_STATUS),
-    Row("rejected", "{status.verdicts.reject}", ON_STATUS),
+    Row("dropped", "{status.buffer.dropped}"),
+    Row("judge", _judge),
+    Row("judged", "{status.judged} since the start, {status.records} records"),
+    Row("relayed", "{status.groups_relayed} groups"),
+    Row("accepted", "{status.verdicts.accept}"),
+    Row("ignored", "{status.verdicts.ignore}"),
+    Row("rejected", "{status.verdicts.reject}"),
 )
 """`shoal status`: the node at a glance."""

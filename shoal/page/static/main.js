@@ -36,7 +36,9 @@ function render() {
   say(at("title"), title);
   say(at("top-swarm"), `${chosen.name} of swarm ${chosen.swarm.name || "–"} ${chosen.swarm.digest.slice(0, 8)}`);
   const names = new Map(shown.filter((peer) => peer.peer_id).map((peer) => [peer.peer_id, peer.name]));
-  for (const name of PARTS) block(name, chosen.blocks[name], { name: chosen.name, names, group: route.group });
+  const silent = new Set(shown.filter((peer) => peer.kind !== "node").map((peer) => peer.peer_id)); // a bootstrap publishes nothing
+  const publishers = (part) => (part.rows && chosen.kind === "node" ? { ...part, rows: part.rows.filter(([first]) => !first.peer || !silent.has(first.peer)) } : part);
+  for (const name of PARTS) block(name, name === "peers" ? chosen.blocks.peers.map(publishers) : chosen.blocks[name], { name: chosen.name, names, group: route.group });
   say(at("peers").querySelector("h2"), chosen.kind === "node" ? "Publishers" : "Connections");
   show(at("refused"), chosen.refused.counts.length + chosen.refused.recent.length > 0);
   for (const card of [right, learning, now]) card(chosen);
