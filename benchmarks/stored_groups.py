@@ -9,8 +9,8 @@ from pathlib import Path
 from benchmarks.groups import POLICY, SAMPLING
 from shoal_p2p.data_dir import IDENTITY_FILE
 from shoal_p2p.net.identity import Identity, identity_from_seed, load_or_create_identity
-from shoal_p2p.node import STORE_FILE
 from shoal_p2p.peers.manifest_source import manifest_of_settings
+from shoal_p2p.state_file import STATE_FILE
 from shoal_p2p.store.store import StoreCore
 from shoal_settings.schema import Settings
 from shoal_wire.codec import encode_batch
@@ -41,7 +41,7 @@ def fill(data_dir: Path, groups: Sequence[RolloutGroup]) -> None:
                 batch_id(e), p, s, e, now_ms
             )
         )
-    core = StoreCore(data_dir / STORE_FILE, peer_id=me.peer_id)
+    core = StoreCore(data_dir / STATE_FILE, peer_id=me.peer_id)
     core.commit(lambda opened: [call(opened) for call in calls])
     core.close()
 

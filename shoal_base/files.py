@@ -105,11 +105,6 @@ def is_full(error: BaseException) -> bool:
     return False
 
 
-def set_corrupt_aside(path: Path) -> Path:
-    """Rename an unreadable file so that a person can inspect it; return its new path."""
-    return path.replace(path.with_name(f"{path.name}.corrupt"))
-
-
 @contextmanager
 def locked(
     path: Path,

@@ -10,6 +10,7 @@ from shoal_base.visible import visible_name
 from shoal_bootstrap.peer import BootstrapPeer, MeetingPoint
 from shoal_p2p.flags import ParsedFlags
 from shoal_p2p.process import Serving, run_until_stopped, serve
+from shoal_p2p.store.types import StoreError
 from shoal_settings.called import called, join_command
 from shoal_settings.exits import fail
 from shoal_settings.schema import Settings
@@ -25,7 +26,7 @@ def run(given: ParsedFlags) -> int:
         make=BootstrapPeer,
         run=run_until_stopped,
         announce=_announce,
-        failures=(TaskError,),
+        failures=(TaskError, StoreError),
     )
     return serve(serving, given)
 

@@ -17,8 +17,6 @@ from shoal_base.files import write_atomically
 
 IDENTITY_FILE = "identity.key"
 LOCK_FILE = "lock"
-LAST_STATUS_FILE = "last-status.json"
-"""The final status of a node that was shut down in order."""
 ADDRESSES_FILE = "addresses"
 _ANY_PORT = re.compile(r"^/(ip4|ip6)/([^/]+)/tcp/0$")
 

@@ -1,6 +1,6 @@
-"""A peer's data directory: detection of a full disk, and small files that are saved there.
+"""A peer's data directory: detection of a full disk, and the small states that are saved there.
 
-    a write fails ─▶ refused() ─▶ full, logged ─▶ watch(): tries small files ─▶ space, logged
+    a write fails ─▶ refused() ─▶ full, logged ─▶ watch(): tries a small file ─▶ space, logged
 
 Writers of data that must not be lost retry by themselves and do not depend on this state. Each
 change between full and not full is logged once.
@@ -12,25 +12,20 @@ import logging
 import os
 import secrets
 import shutil
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 import trio
 
-from shoal_base.files import (
-    SMALL_FILE_BYTES,
-    is_full,
-    read_at_most,
-    set_corrupt_aside,
-    write_atomically,
-)
+from shoal_base.files import SMALL_FILE_BYTES, is_full
 from shoal_base.waits import MINUTE_S, RETRY_S, SHORT_DEADLINE_S
+from shoal_p2p.state_file import read_state, set_state_aside, write_state
 from shoal_p2p.threads import InThread
 
 log = logging.getLogger(__name__)
 
-MAX_KEPT_BYTES = 4 * 1024 * 1024
 _URGENT_SECONDS = MINUTE_S / 3
 """Maximum time until an urgent change is on disk; other changes may take a minute."""
 
@@ -99,53 +94,58 @@ class Disk:
             path.unlink(missing_ok=True)
 
 
-def read_kept(path: Path, take: Callable[[str], T]) -> T | None:
-    """Return the result of `take` for a small file's text, None without a file. Blocks.
+def read_kept(path: Path, name: str, take: Callable[[str], T]) -> T | None:
+    """Return the result of `take` for the text of a state, None without one. Blocks.
 
-    A corrupt file, for which `take` raises ValueError or KeyError, is logged, renamed and skipped.
+    A corrupt one, for which `take` raises ValueError or KeyError, is logged, renamed and skipped.
     """
     try:
-        return take(read_at_most(path, MAX_KEPT_BYTES).decode("utf-8"))
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        log.warning("cannot read %s: %s", path, error)
+        content = read_state(path, name)
+        return None if content is None else take(content.decode("utf-8"))
+    except (sqlite3.Error, OSError) as error:
+        log.warning("cannot read the state %r of %s: %s", name, path, error)
     except (ValueError, KeyError, RecursionError) as error:
-        aside = set_corrupt_aside(path)
+        aside = set_state_aside(path, name)
         log.warning(
-            "%s is corrupt (%s): starting with a new one, the old one is now %s", path, error, aside
+            "the state %r of %s is corrupt (%s): starting with a new one, the old one is now %r",
+            name,
+            path,
+            error,
+            aside,
         )
     return None
 
 
-class KeptFile:
-    """A small file of a peer: read once, written while it runs and when it ends."""
+class KeptState:
+    """A small state of a peer: read once, written while it runs and when it ends."""
 
     def __init__(
         self,
         path: Path,
+        name: str,
         *,
         in_thread: InThread = trio.to_thread.run_sync,
         refused: Refused = say_refused,
     ) -> None:
-        self._path = path
+        """`name` is the state's name in the file `path`."""
+        self._path, self._name = path, name
         self._in_thread = in_thread
         self._refused = refused
         self._saved = ""
 
     async def load(self, take: Callable[[str], T]) -> T | None:
-        """Read the file, like `read_kept`."""
-        return await self._in_thread(read_kept, self._path, take)
+        """Read the state, like `read_kept`."""
+        return await self._in_thread(read_kept, self._path, self._name, take)
 
     async def save(self, text: str) -> None:
-        """Write the file if it changed. A failure is logged, and the next call tries again."""
+        """Write the state if it changed. A failure is logged, and the next call tries again."""
         if text == self._saved:
             return
         try:
-            await self._in_thread(write_atomically, self._path, text.encode())
+            await self._in_thread(write_state, self._path, self._name, text.encode())
             self._saved = text
-        except OSError as error:
-            self._refused(f"{self._path.name} is not saved", error)
+        except (sqlite3.Error, OSError) as error:
+            self._refused(f"the state {self._name!r} is not saved", error)
 
     async def keep(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shlex
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,14 @@ from typing import Any
 import trio
 
 from shoal_base.extras import missing_for_tasks, missing_for_trainer
-from shoal_base.files import write_atomically
 from shoal_base.lines import say
 from shoal_base.node_folders import newest_checkpoint
 from shoal_base.visible import visible_name
-from shoal_p2p.data_dir import LAST_STATUS_FILE
 from shoal_p2p.flags import ParsedFlags
 from shoal_p2p.live_node import NodeComponents
 from shoal_p2p.node import Node, NodeEnd
 from shoal_p2p.process import Serving, serve
+from shoal_p2p.state_file import LAST_STATUS, STATE_FILE, write_state
 from shoal_p2p.store.store import StoreError
 from shoal_settings.called import called
 from shoal_settings.default_folder import default_folders, default_folders_without_model
@@ -100,10 +100,10 @@ async def _keep_last_status(node: Node, settings: Settings) -> None:
     """Save the final status for `shoal status --last`."""
     content = json.dumps(node.last_status, indent=1).encode()
     try:
-        path = settings.data_dir / LAST_STATUS_FILE
-        await trio.to_thread.run_sync(write_atomically, path, content)
-    except OSError as error:
-        log.warning("the last numbers are not kept: %s", error.strerror)
+        path = settings.data_dir / STATE_FILE
+        await trio.to_thread.run_sync(write_state, path, LAST_STATUS, content)
+    except (sqlite3.Error, OSError) as error:
+        log.warning("the last numbers are not kept: %s", error)
 
 
 def _announce(node: NodeComponents, settings: Settings) -> Iterator[str]:

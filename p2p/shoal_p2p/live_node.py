@@ -17,7 +17,6 @@ from shoal_base.waits import HOUR_S
 from shoal_ipc.answers.form import to_json
 from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.buffer.types import BufferLimits
-from shoal_p2p.disk import KeptFile
 from shoal_p2p.events import EventHandler
 from shoal_p2p.fetch.backfill import BufferSpace
 from shoal_p2p.fetch.client import RolloutClient
@@ -32,7 +31,7 @@ from shoal_p2p.ipc.service import Service, TrainerLink
 from shoal_p2p.node_tasks import NodeTasks
 from shoal_p2p.peer import PeerNode
 from shoal_p2p.peers.met_networks import MetNetworks
-from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, keep_ledger
+from shoal_p2p.rollouts.ledger_file import LEDGER, keep_ledger
 from shoal_p2p.rollouts.outbox import Outbox
 from shoal_p2p.rollouts.own_numbers import OwnNumbers
 from shoal_p2p.rollouts.pool import PoolSettings, RolloutPool
@@ -225,9 +224,7 @@ class NodeComponents:
         """Restore the previous state, join the swarm, and start to publish."""
         # Concurrently, so that the node connects to peers; messages wait for it in the intake.
         nursery.start_soon(self.pool.restore, self.peer.ledger)
-        path, peer = self.peer.data_dir / LEDGER_FILE, self.peer
-        file = KeptFile(path, in_thread=peer.parts.in_thread, refused=peer.disk.refused)
-        await nursery.start(keep_ledger, self.learning, file)
+        await nursery.start(keep_ledger, self.learning, self.peer.state(LEDGER))
         self.exchange.serve()
         await self.tasks.serve()
         await self.member.start(nursery)

@@ -25,14 +25,13 @@ from shoal_p2p.net.identity import Identity
 from shoal_p2p.parts import REAL, Dependencies, Limits, Running
 from shoal_p2p.peer import PeerNode
 from shoal_p2p.peers.manifest_source import FoundManifest
+from shoal_p2p.state_file import STATE_FILE
 from shoal_p2p.trainer_child import ChildState, TrainerChild
 from shoal_settings.loader import to_flags
 from shoal_settings.schema import Settings
 from shoal_wire.types import PeerId
 
 log = logging.getLogger(__name__)
-
-STORE_FILE = "node.db"
 
 
 class NodeEnd(StrEnum):
@@ -100,9 +99,10 @@ class Node:
             parts=self._parts,
             tuning=self._tuning,
             fetches_tasks=True,
+            state_file=STATE_FILE,
         )
         store = self._parts.store(
-            settings.data_dir / STORE_FILE,
+            settings.data_dir / STATE_FILE,
             peer_id=self._identity.peer_id,
             wall_ms=wall_ms,
             # If the database is lost and the key is not, numbers must not repeat.

@@ -16,7 +16,7 @@ from shoal_p2p.bundles.acceptor import TaskAcceptor
 from shoal_p2p.bundles.asking import build_deciders
 from shoal_p2p.bundles.client import TaskClient
 from shoal_p2p.data_dir import remembered_listen, sibling_addresses, write_addresses
-from shoal_p2p.disk import Disk, KeptFile
+from shoal_p2p.disk import Disk, KeptState
 from shoal_p2p.gossip.sequence_numbers import SequenceNumbers
 from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.net.address import default_listen_addresses, parse_peer_address
@@ -37,8 +37,9 @@ from shoal_p2p.peers.outside import ReachServer
 from shoal_p2p.peers.relay_client import RelayUse
 from shoal_p2p.peers.try_out import anything, try_families
 from shoal_p2p.reputation.conn_manager import max_peers_for
-from shoal_p2p.reputation.peer_manager import PeerManager
+from shoal_p2p.reputation.peer_manager import REPUTATION, PeerManager
 from shoal_p2p.shards.directory import ShardDirectory
+from shoal_p2p.state_file import PEER_FILE
 from shoal_settings.schema import DEFAULT_LISTEN, Settings
 from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
 from shoal_wire.manifest import Manifest
@@ -47,8 +48,8 @@ from shoal_wire.types import PeerId
 
 log = logging.getLogger(__name__)
 
-BOOK_FILE = "peers.json"
-NUMBERS_FILE = "sequence-number"
+BOOK = "peers"
+NUMBERS = "sequence-number"
 
 
 class PeerNode:
@@ -62,6 +63,7 @@ class PeerNode:
         parts: Dependencies = REAL,
         tuning: Limits | None = None,
         fetches_tasks: bool = False,
+        state_file: str = PEER_FILE,
     ) -> None:
         """Nothing is opened yet. A node `fetches_tasks` of its swarm, a bootstrap does not.
 
@@ -71,6 +73,7 @@ class PeerNode:
         self.parts = parts
         self.tuning = tuning or Limits.of(settings)
         self.data_dir = settings.data_dir
+        self._state_file = state_file
         self._fetches_tasks = fetches_tasks
         self.started_at = trio.current_time()
         self.swarm_key = key_of_settings(settings)
@@ -90,7 +93,7 @@ class PeerNode:
         )
         self.guard = self._guard()
         self.gossip = self.network.gossip(
-            self.guard, self.tuning.gossip, SequenceNumbers(self._file(NUMBERS_FILE))
+            self.guard, self.tuning.gossip, SequenceNumbers(self.state(NUMBERS))
         )
         self.address_policy = AddressPolicy(self.host)
         self.punches = self.network.punches(self.address_policy)
@@ -126,22 +129,24 @@ class PeerNode:
         )
         await acceptor.bring(manifest, self.settings.task_files)
 
-    def _file(self, name: str) -> KeptFile:
-        return KeptFile(
-            self.data_dir / name, in_thread=self.parts.in_thread, refused=self.disk.refused
+    def state(self, name: str) -> KeptState:
+        """Return a small state of this peer, by its name."""
+        return KeptState(
+            self.data_dir / self._state_file,
+            name,
+            in_thread=self.parts.in_thread,
+            refused=self.disk.refused,
         )
 
     def _guard(self) -> PeerManager:
         return PeerManager(
             host=self.host,
-            data_dir=self.data_dir,
+            state=self.state(REPUTATION),
             protected=self.source.bootstraps,
             max_peers=max_peers_for(self.settings.max_connections),
             is_relayed=self._is_relayed,
             on_disconnect=self._note_full,
             wall_ms=self.parts.wall_ms,
-            in_thread=self.parts.in_thread,
-            refused=self.disk.refused,
         )
 
     def _discovery(self) -> Discovery:
@@ -150,7 +155,7 @@ class PeerNode:
             host=self.host,
             address_policy=self.address_policy,
             bootstrap=self.settings.bootstrap,
-            file=self._file(BOOK_FILE),
+            file=self.state(BOOK),
             fetch_peers=partial(services.fetch_peers, self.host),
             settings=self.tuning.discovery,
             preferences=Preferences(

@@ -17,6 +17,8 @@ from shoal_p2p.ipc.server import IpcServer
 from shoal_p2p.net.identity import Identity
 from shoal_p2p.parts import REAL, Dependencies, Limits, Running
 from shoal_p2p.peer import PeerNode
+from shoal_p2p.state_file import PEER_FILE
+from shoal_p2p.store.schema import check_file
 from shoal_p2p.swarm_node import SwarmNode
 from shoal_settings.schema import Settings
 from shoal_wire.manifest import Manifest
@@ -73,8 +75,10 @@ class PeerRunner(Generic[R]):
         """Run until asked to stop; True requests a restart with a newly adopted manifest.
 
         Raises:
-            ListenError, ManifestError, SocketPathError: it cannot start, or what the role raises.
+            ListenError, ManifestError, SocketPathError, StoreError: it cannot start.
+            What the role raises.
         """
+        await self._parts.in_thread(check_file, self._settings.data_dir / PEER_FILE)
         peer = PeerNode(
             identity=self._identity, settings=self._settings, parts=self._parts, tuning=self._tuning
         )

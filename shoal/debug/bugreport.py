@@ -12,6 +12,7 @@ import os
 import platform
 import re
 import shlex
+import sqlite3
 import sys
 import tarfile
 import time
@@ -36,7 +37,8 @@ from shoal_base.bounded import REMEMBERED
 from shoal_base.node_folders import METRICS_FILE
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.answers.views import VIEWS
-from shoal_p2p.data_dir import LAST_STATUS_FILE, LOCK_FILE
+from shoal_p2p.data_dir import LOCK_FILE
+from shoal_p2p.state_file import LAST_STATUS, STATE_FILE, read_state
 from shoal_settings.exits import EXIT_FAILED, fail
 from shoal_settings.loader import SettingsError, describe, load
 from shoal_settings.parser import path
@@ -99,7 +101,10 @@ def _parts(
     for view in VIEWS:
         if view not in NOT_ASKED and (answer := node.ask_if_there(view)) is not None:
             yield f"views/{view}.json", _json(answer)
-    for name in (LAST_STATUS_FILE, *LOG_FILES, METRICS_FILE):
+    with suppress(sqlite3.Error, ValueError):
+        if (status := read_state(folder / STATE_FILE, LAST_STATUS)) is not None:
+            yield "last-status.json", status
+    for name in (*LOG_FILES, METRICS_FILE):
         if (folder / name).exists():
             yield name, tail(folder / name, _END_BYTES)
 

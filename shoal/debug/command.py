@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from shoal.debug.views import LEFT, VIEWS, View
+from shoal.debug.views import VIEWS, View
 from shoal.nearby import folder_with, running_node
 from shoal.view.node import RunningNode, words_of
 from shoal_base.lines import say_json
@@ -15,6 +15,7 @@ from shoal_base.node_folders import NODE_FOLDER
 from shoal_base.terminal import Terminal
 from shoal_ipc.answers.form import read
 from shoal_ipc.client import NodeRefused, NodeUnavailable
+from shoal_p2p.state_file import STATE_FILE
 from shoal_settings.exits import EXIT_FAILED, EXIT_OK, UsageExit, fail
 from shoal_settings.help_page import usage_of
 from shoal_settings.loader import SettingsError, load
@@ -72,7 +73,7 @@ def _run(command: str, arguments: argparse.Namespace) -> int:
 def _folder(arguments: argparse.Namespace, named: Path) -> Path:
     """Return the node's folder; `NODE_FOLDER` stands for a command line without --data-dir."""
     if getattr(arguments, "last", False):
-        return folder_with(LEFT[arguments.view], named)
+        return folder_with(STATE_FILE, named)
     return running_node(named)
 
 

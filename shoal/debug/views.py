@@ -28,8 +28,6 @@ from shoal_ipc.answers.node import RolloutsView, Status
 from shoal_ipc.answers.peer import Refusals
 from shoal_ipc.answers.views import VIEWS as ANSWERS
 from shoal_ipc.answers.views import help_of
-from shoal_p2p.data_dir import LAST_STATUS_FILE
-from shoal_p2p.rollouts.ledger_file import LEDGER_FILE
 
 
 def _once(node: RunningNode, arguments: argparse.Namespace, _tell: Tell) -> Iterator[Answer]:
@@ -90,8 +88,6 @@ def _order(says: str, flags: Callable[..., None] = one_peer.add_peer) -> View:
     return View(PeerAction, one_peer.show_order, flags, one_peer.order, help=says)
 
 
-LEFT: Final = {"status": LAST_STATUS_FILE, "ledger": LEDGER_FILE}
-"""Views with `--last`, and the file from which each has it."""
 VIEWS: Final = {
     **{name: View(kind) for name, kind in ANSWERS.items()},
     "status": View(Status, _show_status, _add_last, _present_or_left),

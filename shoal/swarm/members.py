@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
+import sqlite3
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from shoal.view.folder_follower import inspector
 from shoal_ipc.answers.form import read
 from shoal_ipc.answers.node import Status, TrainerView
 from shoal_ipc.client import NodeRefused, NodeUnavailable
-from shoal_p2p.data_dir import LAST_STATUS_FILE
+from shoal_p2p.state_file import LAST_STATUS, STATE_FILE, read_state, state_written_at
 
 
 class ChildNode:
@@ -29,7 +30,7 @@ class ChildNode:
         self.name = folder.name
         self.process = process
         self.status = Status()
-        self._left = folder / LAST_STATUS_FILE
+        self._left = folder / STATE_FILE
         self._client = inspector(folder)
         self._started = time.time()
 
@@ -42,9 +43,9 @@ class ChildNode:
     def stop(self) -> None:
         """Stop the node, and read the status that it stores at an orderly stop. Blocks."""
         self.process.stop()
-        with contextlib.suppress(OSError, ValueError):
-            if self._left.stat().st_mtime >= self._started:
-                self.status = read(Status, json.loads(self._left.read_text()))
+        with contextlib.suppress(sqlite3.Error, OSError, ValueError):
+            if state_written_at(self._left, LAST_STATUS) >= self._started:
+                self.status = read(Status, json.loads(read_state(self._left, LAST_STATUS) or b""))
 
     @property
     def finished(self) -> bool:

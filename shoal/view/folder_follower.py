@@ -8,6 +8,7 @@ metrics.jsonl: what is new in it
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 import time
 from collections.abc import Mapping
@@ -17,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.view.run import RunFile, RunReader
-from shoal_base.files import SMALL_FILE_BYTES, read_at_most
 from shoal_base.node_folders import METRICS_FILE
 from shoal_base.waits import MINUTE_S, REPLY_S
 from shoal_ipc import messages as m
@@ -28,8 +28,9 @@ from shoal_ipc.answers.node import Buffer, RolloutsView, Status
 from shoal_ipc.answers.peer import Peers, Refusals, Scores
 from shoal_ipc.answers.views import VIEWS
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable, Ticket
-from shoal_p2p.data_dir import LAST_STATUS_FILE, why_silent
-from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, left_in
+from shoal_p2p.data_dir import why_silent
+from shoal_p2p.rollouts.ledger_file import LEDGER, left_in
+from shoal_p2p.state_file import LAST_STATUS, STATE_FILE, read_state, state_written_at
 
 SELDOM_S: Final = 5.0
 """Seconds between requests of expensive views, or while no page is open; a guess."""
@@ -188,15 +189,15 @@ class LastState:
 
 def left_behind(data_dir: Path) -> LastState:
     """Return the last state in a folder."""
-    status = None
+    status, state_file = None, data_dir / STATE_FILE
     try:
-        last = json.loads(read_at_most(data_dir / LAST_STATUS_FILE, SMALL_FILE_BYTES))
+        last = json.loads(read_state(state_file, LAST_STATUS) or b"")
         status = last if isinstance(last, dict) else None
-    except (OSError, ValueError, RecursionError):
+    except (sqlite3.Error, OSError, ValueError, RecursionError):
         pass
-    times = (_written(data_dir / one) for one in (LAST_STATUS_FILE, LEDGER_FILE, METRICS_FILE))
+    times = [state_written_at(state_file, one) for one in (LAST_STATUS, LEDGER)]
     return LastState(
-        since_unix=max(times),
+        since_unix=max(*times, _written(data_dir / METRICS_FILE)),
         status=status,
         ledger=left_in(data_dir),
     )

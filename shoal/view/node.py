@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,8 @@ from shoal.view.folder_follower import inspector, left_behind
 from shoal_ipc import messages as m
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.client import SOCKET_NAME, NodeRefused, NodeUnavailable
-from shoal_p2p.data_dir import LAST_STATUS_FILE, why_silent, why_suspended
+from shoal_p2p.data_dir import why_silent, why_suspended
+from shoal_p2p.state_file import LAST_STATUS, STATE_FILE, state_written_at
 from shoal_settings.called import called
 from shoal_settings.exits import EXIT_NO_NODE, fail
 
@@ -102,7 +102,7 @@ class RunningNode:
         found = [one.parent for deep in ("*", "*/*") for one in root.glob(f"{deep}/{SOCKET_NAME}")]
         if running := answering(sorted(found)):
             hint = f"running: {', '.join(map(str, running))} (--data-dir)"
-        elif os.path.exists(self.data_dir / LAST_STATUS_FILE):  # noqa: PTH110 - a name may be too long
+        elif state_written_at(self.data_dir / STATE_FILE, LAST_STATUS):
             words = " ".join(words_of("ledger" if view == "ledger" else "status"))
             folder = shlex.quote(str(self.data_dir))
             hint = f"how it ended: {called()} {words} --last --data-dir {folder}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal_base.files import create_atomically, read_at_most, set_corrupt_aside, write_atomically
+from shoal_base.files import create_atomically, read_at_most, write_atomically
 
 
 def names(folder: Path) -> list[str]:
@@ -81,12 +81,3 @@ def test_a_file_longer_than_it_may_be_is_not_read(tmp_path: Path) -> None:
     assert read_at_most(path, 4) == b"four"
     with pytest.raises(ValueError, match="too long"):
         read_at_most(path, 3)
-
-
-def test_a_corrupt_file_is_kept_under_another_name(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"what is this")
-    aside = set_corrupt_aside(path)
-    assert aside == tmp_path / "file.corrupt"
-    assert aside.read_bytes() == b"what is this"
-    assert names(tmp_path) == ["file.corrupt"]

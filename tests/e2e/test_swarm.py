@@ -10,6 +10,7 @@ from contextlib import closing
 
 import pytest
 
+from shoal_p2p.state_file import LAST_STATUS, STATE_FILE, read_state
 from tests.support.processes import ProcessManager, ShoalProcess, wait_for
 
 pytestmark = pytest.mark.timeout(300)
@@ -59,7 +60,7 @@ def test_nodes_learn_from_each_other_and_survive_kills(stage: ProcessManager) ->
     _kill_the_node(one, two)
 
     assert two.stop() == 0
-    assert json.loads((two.data_dir / "last-status.json").read_text())["round"] > 0
+    assert json.loads(read_state(two.data_dir / STATE_FILE, LAST_STATUS) or b"")["round"] > 0
 
 
 def _kill_the_trainer(node: ShoalProcess) -> None:
@@ -133,7 +134,7 @@ def test_rounds_end_in_a_clean_exit(stage: ProcessManager) -> None:
     node = stage.node("alone", "--rounds", "4", "--external", "0")
     assert node.wait() == 0
     assert "training alone" in node.log
-    last = json.loads((node.data_dir / "last-status.json").read_text())
+    last = json.loads(read_state(node.data_dir / STATE_FILE, LAST_STATUS) or b"")
     assert last["round"] == 4
     assert last["is_isolated"] is True
     assert last["trainer"]["state"] == "finished"

@@ -140,9 +140,6 @@ async def test_the_last_numbers_cost_the_end_nothing(
     class Ended:
         last_status = {"round": 3}  # noqa: RUF012
 
-    def full(_descriptor: int) -> None:
-        raise FULL
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr("shoal_p2p.live_command.write_state", sqlite_full)
     await _keep_last_status(Ended(), Settings(data_dir=tmp_path))  # type: ignore[arg-type]
-    assert "not kept: No space left" in caplog.text
+    assert "not kept: database or disk is full" in caplog.text

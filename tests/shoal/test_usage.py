@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from shoal.__main__ import COMMANDS, main
-from shoal_p2p.data_dir import IDENTITY_FILE, LAST_STATUS_FILE, lock_data_dir
+from shoal_p2p.data_dir import IDENTITY_FILE, lock_data_dir
+from shoal_p2p.state_file import LAST_STATUS, STATE_FILE, write_state
 from shoal_settings.schema import fields_of, public_name
 
 SETTING_COMMANDS = ("node", "bootstrap", "trainer", "swarm")
@@ -209,7 +210,7 @@ def test_for_a_node_that_has_ended_the_command_for_its_last_numbers_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder := tmp_path / "a node").mkdir()
-    (folder / LAST_STATUS_FILE).write_text("{}")
+    write_state(folder / STATE_FILE, LAST_STATUS, b"{}")
     assert run("debug", "peers", "--data-dir", str(folder)) == 3
     line = one_line(capsys)
     assert line.endswith(f"status --last --data-dir '{folder}'"), line

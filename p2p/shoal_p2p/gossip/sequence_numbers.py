@@ -17,7 +17,7 @@ from collections.abc import Callable
 import trio
 
 from shoal_base.waits import MINUTE_S
-from shoal_p2p.disk import KeptFile
+from shoal_p2p.disk import KeptState
 
 _NS = 1_000_000_000
 _RESERVED_NS = int(MINUTE_S) * _NS
@@ -32,7 +32,7 @@ class SequenceNumbers:
 
     def __init__(
         self,
-        file: KeptFile | None = None,
+        file: KeptState | None = None,
         *,
         wall_ns: Callable[[], int] = time.time_ns,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,

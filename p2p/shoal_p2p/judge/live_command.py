@@ -11,6 +11,7 @@ from shoal_p2p.flags import ParsedFlags
 from shoal_p2p.judge.peer import JudgePeer, SittingJudge
 from shoal_p2p.judge.store import JudgeStoreError
 from shoal_p2p.process import Serving, run_until_stopped, serve
+from shoal_p2p.store.types import StoreError
 from shoal_settings.called import called
 from shoal_settings.exits import fail
 from shoal_settings.schema import Settings
@@ -26,7 +27,7 @@ def run(given: ParsedFlags) -> int:
         run=run_until_stopped,
         announce=_announce,
         facts=lambda peer: {"records": peer.judge.num_records},
-        failures=(TaskError, JudgeStoreError),
+        failures=(TaskError, JudgeStoreError, StoreError),
     )
     return serve(serving, given)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated
 
 from shoal_base.ranges import Range, Ranged
-from shoal_p2p.store.database import open_for_reading, open_for_writing
+from shoal_p2p.state_file import open_for_reading, open_for_writing
 from shoal_wire.types import PeerId
 
 JUDGE_FILE = "judge.db"

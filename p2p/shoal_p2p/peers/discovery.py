@@ -29,7 +29,7 @@ import trio
 
 from shoal_base.waits import REPLY_S
 from shoal_ipc.answers.peer import Target
-from shoal_p2p.disk import KeptFile
+from shoal_p2p.disk import KeptState
 from shoal_p2p.net.host import DialError
 from shoal_p2p.net.interface import Host
 from shoal_p2p.peers.address_policy import AddressPolicy, AddressSource
@@ -96,7 +96,7 @@ class Discovery:
         host: Host,
         address_policy: AddressPolicy,
         bootstrap: tuple[str, ...] = (),
-        file: KeptFile | None = None,
+        file: KeptState | None = None,
         fetch_peers: FetchPeers | None = None,
         settings: DiscoverySettings | None = None,
         preferences: Preferences | None = None,
@@ -214,7 +214,7 @@ class Discovery:
         for peer_id in self._host.connected_peers():
             self._on_connected(peer_id)
 
-    async def _keep_book(self, file: KeptFile) -> None:
+    async def _keep_book(self, file: KeptState) -> None:
         """Save new peers at once, since the node may stop within its first minute."""
         book = self._book
         await file.keep(book.to_json, urgent=lambda: book.num_urgent, within_s=_SAVED_S)

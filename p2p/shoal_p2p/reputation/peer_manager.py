@@ -10,20 +10,18 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
 
 from shoal_ipc.messages import ControlAction
-from shoal_p2p.disk import KeptFile, Refused, say_refused
+from shoal_p2p.disk import KeptState
 from shoal_p2p.intake.verdict_log import RefusalLog, VerdictLog
 from shoal_p2p.net.address import parse_peer_id
 from shoal_p2p.net.interface import Host
 from shoal_p2p.reputation.conn_manager import ConnManager
 from shoal_p2p.reputation.reputation import ListFullError, Reputation
 from shoal_p2p.reputation.scoring import Cause
-from shoal_p2p.threads import InThread
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Verdict
 
@@ -32,7 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-REPUTATION_FILE = "reputation.json"
+REPUTATION = "reputation"
+"""Name of the state."""
 
 
 class ControlError(Exception):
@@ -49,18 +48,16 @@ class PeerManager:
         self,
         *,
         host: Host,
-        data_dir: Path,
+        state: KeptState,
         protected: Iterable[PeerId],
         max_peers: int,
         wall_ms: Callable[[], int],
-        in_thread: InThread = trio.to_thread.run_sync,
-        refused: Refused = say_refused,
         is_relayed: Callable[[PeerId], bool] = lambda _peer: False,
         on_disconnect: Callable[[PeerId], None] = lambda _peer: None,
     ) -> None:
         """See `ConnManager` for `is_relayed` and `on_disconnect`."""
         self._host = host
-        self._file = KeptFile(data_dir / REPUTATION_FILE, in_thread=in_thread, refused=refused)
+        self._state = state
         self._wall_ms = wall_ms
         self.verdicts = VerdictLog()
         """Counts of all verdicts, for views."""
@@ -79,7 +76,7 @@ class PeerManager:
     async def load(self) -> None:
         """Restore what was saved, including bans and blocks."""
         now = trio.current_time()
-        await self._file.load(
+        await self._state.load(
             lambda text: self.reputation.restore(text, now, wall_ms=self._wall_ms())
         )
         bans = {
@@ -97,11 +94,11 @@ class PeerManager:
         async with trio.open_nursery() as nursery:
             await nursery.start(self.conn_manager.run)
             task_status.started()
-            await self._file.keep(self._text, urgent=lambda: self.reputation.num_bans)
+            await self._state.keep(self._text, urgent=lambda: self.reputation.num_bans)
 
     async def save(self) -> None:
-        """Write the file."""
-        await self._file.save(self._text())
+        """Write the state."""
+        await self._state.save(self._text())
 
     def _text(self) -> str:
         return self.reputation.to_json(trio.current_time(), wall_ms=self._wall_ms())

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
 
-from shoal_base.files import read_at_most
 from shoal_ipc.answers.learning import Ledger
-from shoal_p2p.disk import MAX_KEPT_BYTES, KeptFile
+from shoal_p2p.disk import KeptState
 from shoal_p2p.rollouts.training_stats import TrainingStats
+from shoal_p2p.state_file import STATE_FILE, read_state
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
 
-LEDGER_FILE = "ledger.json"
+LEDGER = "ledger"
+"""Name of the state."""
 
 
 def left_in(folder: Path) -> Ledger | None:
@@ -24,20 +26,22 @@ def left_in(folder: Path) -> Ledger | None:
     None if no ledger can be read.
     """
     try:
-        raw = read_at_most(folder / LEDGER_FILE, MAX_KEPT_BYTES)
+        raw = read_state(folder / STATE_FILE, LEDGER)
+        if raw is None:
+            return None
         ledger = TrainingStats.from_json(raw.decode("utf-8"))
-    except (OSError, ValueError, RecursionError):
+    except (sqlite3.Error, OSError, ValueError, RecursionError):
         return None
     return ledger.view(ledger.last_ms)
 
 
 async def keep_ledger(
     ledger: TrainingStats,
-    file: KeptFile,
+    state: KeptState,
     *,
     task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Read the file, then save changes until cancelled. Ready when it is read."""
-    await file.load(ledger.restore)
+    """Read the state, then save changes until cancelled. Ready when it is read."""
+    await state.load(ledger.restore)
     task_status.started()
-    await file.keep(ledger.to_json, urgent=lambda: ledger.rounds_taken)
+    await state.keep(ledger.to_json, urgent=lambda: ledger.rounds_taken)

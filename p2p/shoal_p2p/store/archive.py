@@ -24,7 +24,7 @@ from shoal_base.files import is_full
 from shoal_base.waits import RETRY_S
 from shoal_p2p.disk import Refused, say_refused
 from shoal_p2p.events import BatchKept, Event
-from shoal_p2p.store.database import open_for_reading, open_for_writing
+from shoal_p2p.state_file import open_for_reading, open_for_writing
 from shoal_p2p.threads import InThread
 from shoal_wire.manifest import Manifest
 

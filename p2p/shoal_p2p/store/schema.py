@@ -1,4 +1,4 @@
-"""The store's tables, and opening a database safely.
+"""The store's tables, and opening the file safely in which they are (`shoal_p2p.state_file`).
 
 `meta` has the owner and the next sequence number; `batches` has sealed envelopes, own (the outbox)
 and external; `client_keys` outlives its batches, to recognise resends. `bringers` has the peer that
@@ -8,9 +8,10 @@ delivered an external batch.
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
-from shoal_p2p.store.database import open_for_writing
+from shoal_p2p.state_file import open_for_writing
 from shoal_p2p.store.types import StoreError, StoreFault, fault_of
 from shoal_wire.types import PeerId
 
@@ -81,16 +82,32 @@ def _prepare(
 ) -> None:
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute("PRAGMA journal_size_limit = 16777216")
-    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    if verdict != "ok":
-        raise _damaged(path, str(verdict).splitlines()[-1])
-    if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
+    _check_pages(connection, path)
+    has_tables = "SELECT 1 FROM sqlite_master WHERE name = 'meta'"
+    if connection.execute(has_tables).fetchone() is None:
         _create(connection, peer_id, first_sequence)
     _check_meta(connection, path, peer_id)
 
 
+def check_file(path: Path) -> None:
+    """Read a whole file once, if there is one. Blocks. Raises StoreError: it is damaged."""
+    if not path.exists():
+        return
+    try:
+        with closing(open_for_writing(path, synchronous="NORMAL")) as connection:
+            _check_pages(connection, path)
+    except sqlite3.Error as error:
+        raise _unusable(path, error) from error
+
+
+def _check_pages(connection: sqlite3.Connection, path: Path) -> None:
+    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise _damaged(path, str(verdict).splitlines()[-1])
+
+
 def _create(connection: sqlite3.Connection, peer_id: PeerId, first_sequence: int) -> None:
-    """Create all tables in one transaction: a kill leaves an empty file or the full schema."""
+    """Create all tables in one transaction: a kill leaves none of them or all."""
     meta = [
         ("schema_version", SCHEMA_VERSION),
         ("peer_id", peer_id),

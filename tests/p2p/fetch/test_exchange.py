@@ -12,7 +12,8 @@ from shoal_base.waits import REPLY_S
 from shoal_p2p.events import BatchWithdrawn
 from shoal_p2p.intake.ledger import LedgerLimits
 from shoal_p2p.node import Node
-from shoal_p2p.peer import NUMBERS_FILE
+from shoal_p2p.peer import NUMBERS
+from shoal_p2p.state_file import STATE_FILE, read_state, write_state
 from shoal_wire.verdict import Reason
 from tests.support import factories as make
 from tests.support.exchange_nodes import (
@@ -186,13 +187,17 @@ async def test_who_was_away_gets_all_that_was_published_at_the_full_rate_meanwhi
 async def test_a_restarted_node_numbers_its_messages_above_all_before(tmp_path: Path) -> None:
     """Also where its clock was an hour ahead and was put right meanwhile."""
     manifest, identity = make.swarm(), make.fresh_identity()
-    path, ahead = tmp_path / NUMBERS_FILE, 0
+    path, ahead = tmp_path / STATE_FILE, 0
+
+    def kept() -> int:
+        return int(read_state(path, NUMBERS) or 0)
+
     for number in range(3):
         async with open_node(tmp_path, manifest, identity=identity) as node:
             await node.share(number)
-            await until(lambda least=ahead: path.exists() and int(path.read_text()) > least)
-        ahead = int(path.read_text()) + 3600 * 10**9
-        path.write_text(str(ahead))
+            await until(lambda least=ahead: kept() > least)
+        ahead = kept() + 3600 * 10**9
+        write_state(path, NUMBERS, str(ahead).encode())
 
 
 async def test_who_was_away_gets_more_than_one_listing_holds(tmp_path: Path) -> None:

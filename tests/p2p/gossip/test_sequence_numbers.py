@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_lab.simulation.parts import at_once
-from shoal_p2p.disk import KeptFile
+from shoal_p2p.disk import KeptState
 from shoal_p2p.gossip.sequence_numbers import SequenceNumbers
+from shoal_p2p.state_file import read_state, write_state
 
 S = 1_000_000_000
 NOW = 1_700_000_000 * S
@@ -114,14 +115,14 @@ async def test_a_corrupt_file_is_named_and_the_clock_counts(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    path = tmp_path / "number"
-    path.write_bytes(content)
+    path = tmp_path / "peer.db"
+    write_state(path, "number", content)
     machine = Machine()
     numbers = SequenceNumbers(
-        KeptFile(path, in_thread=at_once),
+        KeptState(path, "number", in_thread=at_once),
         wall_ns=lambda: machine.wall,
         monotonic_ns=lambda: machine.monotonic,
     )
     assert await next_number(numbers) == NOW
     assert "is corrupt" in caplog.text
-    assert int(path.read_text()) > NOW
+    assert int(read_state(path, "number") or 0) > NOW

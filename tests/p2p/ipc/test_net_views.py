@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from shoal_p2p.reputation.peer_manager import REPUTATION_FILE
+from shoal_p2p.reputation.peer_manager import REPUTATION
+from shoal_p2p.state_file import STATE_FILE, read_state
 from tests.p2p.ipc.conftest import Debug
 from tests.support.nodes import fresh_identity, until
 from tests.support.running_node import RunningNode
@@ -95,7 +96,7 @@ def test_orders_about_a_peer_take_the_end_that_tables_print(
             found = code, answer["action"], row["peer_id"], row["blocked"]
             assert found == (0, action, peer_id, is_blocked)
         assert row["protected"] is is_protected, "a bootstrap always is"
-        kept = json.loads((two.data_dir / REPUTATION_FILE).read_text())
+        kept = json.loads(read_state(two.data_dir / STATE_FILE, REPUTATION) or b"")
         assert kept["blocked"] == sorted([peer, stranger]) * is_blocked
     code, _, output = debug.run(two, "block", "zzzz")
     assert code == 1

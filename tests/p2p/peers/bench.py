@@ -11,7 +11,7 @@ from typing import Any
 import trio
 
 from shoal_lab.simulation.parts import at_once
-from shoal_p2p.disk import KeptFile
+from shoal_p2p.disk import KeptState
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.peers.address_policy import AddressPolicy
 from shoal_p2p.peers.discovery import Discovery
@@ -71,7 +71,7 @@ async def discovering(
         address_policy=AddressPolicy(net),
         bootstrap=tuple(map(full, bootstrap)),
         fetch_peers=net.fetch,
-        file=KeptFile(book_path, in_thread=at_once) if book_path is not None else None,
+        file=KeptState(book_path, "peers", in_thread=at_once) if book_path is not None else None,
         rng=random.Random(3),
         wall_ms=lambda: 1_700_000_000_000,
         **more,

@@ -20,6 +20,7 @@ from shoal_p2p.peers.address_policy import AddressPolicy, AddressSource
 from shoal_p2p.peers.discovery import DiscoverySettings, TargetKind
 from shoal_p2p.peers.peer_book import MAX_OF_NETWORK, PeerBook
 from shoal_p2p.peers.targets import Targets
+from shoal_p2p.state_file import read_state
 from shoal_wire.limits import MAX_ADDRS_PER_PEER
 from shoal_wire.types import PeerId
 from tests.p2p.peers.bench import Net, discovering, reported
@@ -45,7 +46,7 @@ async def test_four_lists_move_no_honest_peer_and_point_few_dials_at_a_third_par
             reported(HONEST, *false),
             *(reported(next(names), *false) for _ in range(63)),
         ]
-    async with discovering(net, book_path=tmp_path / "peers.json") as discovery:
+    async with discovering(net, book_path=tmp_path / "peer.db") as discovery:
         discovery.add_peer(reported(HONEST, TRUE), TargetKind.SAVED)
         await trio.sleep(1)
         for number, liar in enumerate(LIARS[:4]):
@@ -61,7 +62,9 @@ async def test_four_lists_move_no_honest_peer_and_point_few_dials_at_a_third_par
         net.lose(HONEST)
         await trio.sleep(2)
         assert net.peers[HONEST].address == TRUE, "found again where it is"
-    entry = PeerBook.from_json((tmp_path / "peers.json").read_text()).get(HONEST)
+    entry = PeerBook.from_json((read_state(tmp_path / "peer.db", "peers") or b"").decode()).get(
+        HONEST
+    )
     assert entry is not None
     assert entry.addresses == (TRUE,), "third-party addresses are not saved"
 

@@ -19,6 +19,7 @@ from shoal_p2p.peers.discovery import (
     parse_bootstrap,
 )
 from shoal_p2p.peers.peer_book import PeerBook
+from shoal_p2p.state_file import read_state
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 from tests.p2p.peers.bench import ME, Net, discovering, full, peer, reported
@@ -377,12 +378,14 @@ async def test_second_address_is_tried_soon() -> None:
 
 
 async def test_saved_peers_bring_a_node_back_without_bootstrap(tmp_path: Path) -> None:
-    path = tmp_path / "peers.json"
+    path = tmp_path / "peer.db"
     host = Net(peer(1), peer(2))
     host.lists = {peer(1).peer_id: [peer(2)]}
     async with discovering(host, peer(1), book_path=path):
         await trio.sleep(60)
-    assert {e.peer_id for e in PeerBook.from_json(path.read_text()).ranked()} == {
+    assert {
+        e.peer_id for e in PeerBook.from_json((read_state(path, "peers") or b"").decode()).ranked()
+    } == {
         peer(1).peer_id,
         peer(2).peer_id,
     }
@@ -391,14 +394,17 @@ async def test_saved_peers_bring_a_node_back_without_bootstrap(tmp_path: Path) -
         await trio.sleep(5)
         assert again.peers.keys() == {peer(2).peer_id}
         assert not discovery.solo
-    assert PeerBook.from_json(path.read_text()).ranked()[0].peer_id == peer(2).peer_id
+    assert (
+        PeerBook.from_json((read_state(path, "peers") or b"").decode()).ranked()[0].peer_id
+        == peer(2).peer_id
+    )
 
 
 @pytest.mark.parametrize("is_dialled", [True, False])
 async def test_a_connected_peer_is_on_disk_within_a_second(
     tmp_path: Path, is_dialled: bool
 ) -> None:
-    path = tmp_path / "peers.json"
+    path = tmp_path / "peer.db"
     host = Net(peer(1)) if is_dialled else Net()
     async with discovering(host, book_path=path) as discovery:
         await trio.sleep(20)
@@ -408,7 +414,7 @@ async def test_a_connected_peer_is_on_disk_within_a_second(
             at = "/ip4/10.0.0.9/tcp/1"
             host.connect(peer(1).peer_id, address=at, announced=peer(1).addresses)
         await trio.sleep(1.05)
-        known = PeerBook.from_json(path.read_text()).get(peer(1).peer_id)
+        known = PeerBook.from_json((read_state(path, "peers") or b"").decode()).get(peer(1).peer_id)
     assert known is not None
     assert known.addresses == peer(1).addresses
 
@@ -426,7 +432,7 @@ def test_strangers_names_do_not_keep_the_disk_busy() -> None:
 
 async def test_an_unwritable_book_does_not_stop_the_node(tmp_path: Path) -> None:
     host = Net(peer(1))
-    path = tmp_path / "gone" / "peers.json"
+    path = tmp_path / "gone" / "peer.db"
     async with discovering(host, peer(1), book_path=path):
         await trio.sleep(100)
         assert host.peers

@@ -16,6 +16,7 @@ from shoal_p2p.disk import read_kept
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.peers import peer_book
 from shoal_p2p.peers.peer_book import PeerBook
+from shoal_p2p.state_file import read_state, write_state
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 
@@ -125,13 +126,13 @@ def _row_of(book: PeerBook, peer_id: PeerId) -> dict[str, object]:
 def test_corrupt_file_is_set_aside(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "peers.json"
-    path.write_bytes(content)
+    path = tmp_path / "peer.db"
+    write_state(path, "peers", content)
     with caplog.at_level(logging.WARNING):
-        assert read_kept(path, PeerBook.from_json) is None
+        assert read_kept(path, "peers", PeerBook.from_json) is None
     assert len(caplog.records) == 1
-    assert not path.exists()
-    assert (tmp_path / "peers.json.corrupt").read_bytes() == content
+    assert read_state(path, "peers") is None
+    assert read_state(path, "peers.corrupt") == content
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,10 @@ import trio
 
 from shoal_bootstrap.peer import BootstrapPeer, MeetingPoint
 from shoal_p2p.parts import Limits
-from shoal_p2p.peer import BOOK_FILE
+from shoal_p2p.peer import BOOK
 from shoal_p2p.peers import discovery
 from shoal_p2p.peers.peer_book import PeerBook
+from shoal_p2p.state_file import PEER_FILE, read_state, write_state
 from shoal_wire.peers import PeerAddresses
 from shoal_wire.types import PeerId
 from tests.p2p.peers.test_mdns import LOOPBACK, needs_multicast
@@ -79,10 +80,12 @@ async def test_saved_peers_alone(tmp_path: Path) -> None:
         )
         folder = tmp_path / "b" / "two"
         folder.mkdir(parents=True)
-        (folder / BOOK_FILE).write_text(book.to_json())
+        write_state(folder / PEER_FILE, BOOK, book.to_json().encode())
         async with running(folder) as two:
             await until(lambda: are_connected(one, two))
-        entry = PeerBook.from_json((folder / BOOK_FILE).read_text()).ranked()[0]
+        entry = PeerBook.from_json((read_state(folder / PEER_FILE, BOOK) or b"").decode()).ranked()[
+            0
+        ]
         assert (entry.peer_id, entry.num_failures) == (one.member.peer_id, 0)
         assert entry.last_seen_ms > 1
 

@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 
 from shoal_ipc.messages import ControlAction
 from shoal_lab.simulation.parts import at_once
+from shoal_p2p.disk import KeptState
 from shoal_p2p.net.connections import ConnectionInfo
 from shoal_p2p.net.host import DialError, Libp2pHost
 from shoal_p2p.net.identity import Identity
 from shoal_p2p.reputation.conn_manager import least_useful
-from shoal_p2p.reputation.peer_manager import REPUTATION_FILE, ControlError, PeerManager
+from shoal_p2p.reputation.peer_manager import REPUTATION, ControlError, PeerManager
+from shoal_p2p.state_file import read_state, write_state
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason, verdict
 from tests.support.doubles.host import FakeHost, connection_of
@@ -42,7 +44,7 @@ async def guarded(
     async with open_test_host(identity=identity) as host, trio.open_nursery() as nursery:
         guard = PeerManager(
             host=host,
-            data_dir=tmp_path,
+            state=KeptState(tmp_path / "peer.db", REPUTATION),
             protected=protected,
             max_peers=max_peers,
             wall_ms=lambda: 1_000,
@@ -85,7 +87,7 @@ async def test_invalid_peer_ids_in_the_file_ban_no_peer(tmp_path: Path) -> None:
         row = {"peer_id": "unknown", "ban_s": 600.0, "bans": 1}
         content = {"version": 1, "saved_ms": 1_000, "protected": [], "peers": [row]}
         content["blocked"] = ["no such", peer.peer_id]
-        (tmp_path / REPUTATION_FILE).write_text(json.dumps(content))
+        write_state(tmp_path / "peer.db", REPUTATION, json.dumps(content).encode())
         async with guarded(tmp_path) as (host, _):
             assert await refused(peer, host)
 
@@ -252,11 +254,10 @@ async def test_a_new_ban_is_on_disk_within_twenty_seconds_and_points_within_a_mi
 
     guard = PeerManager(
         host=FakeHost(),
-        data_dir=tmp_path,
+        state=KeptState(tmp_path / "peer.db", REPUTATION, in_thread=cast("Any", recording)),
         protected=(),
         max_peers=10,
         wall_ms=lambda: int(1000 * trio.current_time()),
-        in_thread=cast("Any", recording),
     )
     good, bad = (fresh_identity().peer_id for _ in range(2))
     async with trio.open_nursery() as nursery:
@@ -265,10 +266,10 @@ async def test_a_new_ban_is_on_disk_within_twenty_seconds_and_points_within_a_mi
             await trio.sleep(1)
             guard.on_verdict(good, good, verdict(Reason.VALID))
         assert len(writes) == 10, "once a minute, whatever is judged"
-        assert good in (tmp_path / REPUTATION_FILE).read_text()
+        assert good in (read_state(tmp_path / "peer.db", REPUTATION) or b"").decode()
         await trio.sleep(1)
         for _ in range(3):
             guard.on_verdict(bad, bad, HEAVY)
         await trio.sleep(20)
-        assert bad in (tmp_path / REPUTATION_FILE).read_text()
+        assert bad in (read_state(tmp_path / "peer.db", REPUTATION) or b"").decode()
         nursery.cancel_scope.cancel()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from shoal_p2p.disk import read_kept
-from shoal_p2p.reputation.peer_manager import REPUTATION_FILE
+from shoal_p2p.reputation.peer_manager import REPUTATION
 from shoal_p2p.reputation.reputation import (
     BAN_SECONDS,
     MAX_BAN_SECONDS,
@@ -21,6 +21,7 @@ from shoal_p2p.reputation.reputation import (
     Reputation,
 )
 from shoal_p2p.reputation.scoring import Cause
+from shoal_p2p.state_file import read_state, write_state
 from shoal_wire.types import GroupId, PeerId
 from shoal_wire.verdict import Reason, verdict
 
@@ -185,14 +186,14 @@ _SAVED = b'{"version": 1, "saved_ms": %s, "blocked": %s, "protected": [], "peers
 def test_a_corrupt_file_is_named_set_aside_and_skipped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
 ) -> None:
-    path = tmp_path / REPUTATION_FILE
-    path.write_bytes(content)
+    path = tmp_path / "peer.db"
+    write_state(path, REPUTATION, content)
     reputation = Reputation()
     with caplog.at_level(logging.WARNING):
-        read_kept(path, lambda text: reputation.restore(text, 0.0, wall_ms=0))
+        read_kept(path, REPUTATION, lambda text: reputation.restore(text, 0.0, wall_ms=0))
     assert str(path) in caplog.text
-    assert not path.exists()
-    assert path.with_name(REPUTATION_FILE + ".corrupt").read_bytes() == content
+    assert read_state(path, REPUTATION) is None
+    assert read_state(path, f"{REPUTATION}.corrupt") == content
     assert reputation.rows(0.0) == ()
 
 

@@ -18,13 +18,14 @@ from shoal_ipc import messages as m
 from shoal_ipc.answers.form import to_json
 from shoal_ipc.answers.learning import LastHour, PublisherStats
 from shoal_lab.simulation.parts import at_once
-from shoal_p2p.disk import KeptFile
-from shoal_p2p.rollouts.ledger_file import LEDGER_FILE, keep_ledger, left_in
+from shoal_p2p.disk import KeptState
+from shoal_p2p.rollouts.ledger_file import LEDGER, keep_ledger, left_in
 from shoal_p2p.rollouts.network_shares import MAX_TRACKED, WINDOW_MINUTES
 from shoal_p2p.rollouts.training_stats import (
     FAMILY_GROUPS,
     TrainingStats,
 )
+from shoal_p2p.state_file import STATE_FILE, read_state, write_state
 from shoal_wire.types import GroupId, PeerId
 
 ME, ANN, BEN = PeerId("me"), PeerId("ann"), PeerId("ben")
@@ -169,7 +170,7 @@ def test_what_is_left_is_what_there_was(tmp_path: Path) -> None:
             trained = [group(by, rng.random(), rng.choice(["", "copy"])) for by in who]
             ledger.take(number, trained, now_ms=now_ms)
         (folder := tmp_path / str(case)).mkdir()
-        (folder / LEDGER_FILE).write_text(ledger.to_json())
+        write_state(folder / STATE_FILE, LEDGER, ledger.to_json().encode())
         assert left_in(folder) == ledger.view(ledger.last_ms)
         tried += 1
     assert tried == 40
@@ -177,7 +178,7 @@ def test_what_is_left_is_what_there_was(tmp_path: Path) -> None:
 
 def test_a_ledger_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     assert left_in(tmp_path) is None
-    (tmp_path / LEDGER_FILE).write_bytes(b"\xff" + b"[" * 100_000)
+    write_state(tmp_path / STATE_FILE, LEDGER, b"\xff" + b"[" * 100_000)
     assert left_in(tmp_path) is None
 
 
@@ -186,17 +187,19 @@ async def test_a_round_is_on_disk_within_twenty_seconds_and_there_after_a_restar
 ) -> None:
     ledger, again = TrainingStats(ME), TrainingStats(ME)
     async with trio.open_nursery() as nursery:
-        file = KeptFile(tmp_path / LEDGER_FILE, in_thread=at_once)
+        file = KeptState(tmp_path / STATE_FILE, LEDGER, in_thread=at_once)
         await nursery.start(keep_ledger, ledger, file)
         await trio.sleep(1)
         ledger.take(1, [group()], now_ms=NOW_MS)
         await trio.sleep(20)
         kept = TrainingStats(ME)
-        kept.restore((tmp_path / LEDGER_FILE).read_text())
+        kept.restore((read_state(tmp_path / STATE_FILE, LEDGER) or b"").decode())
         assert kept.round == 1
         ledger.take(2, [group()], now_ms=NOW_MS)
         nursery.cancel_scope.cancel()
     async with trio.open_nursery() as nursery:
-        await nursery.start(keep_ledger, again, KeptFile(tmp_path / LEDGER_FILE, in_thread=at_once))
+        await nursery.start(
+            keep_ledger, again, KeptState(tmp_path / STATE_FILE, LEDGER, in_thread=at_once)
+        )
         nursery.cancel_scope.cancel()
     assert (again.round, row(again, ANN).groups_trained) == (2, 2)

@@ -10,7 +10,8 @@ import pytest
 from shoal.__main__ import main
 from shoal.layout import local_time
 from shoal_p2p.peers.outside import wall_ms
-from shoal_p2p.rollouts.ledger_file import LEDGER_FILE
+from shoal_p2p.rollouts.ledger_file import LEDGER
+from shoal_p2p.state_file import STATE_FILE, write_state
 from tests.shoal.view.node_answers import FRIEND, outcome
 from tests.support.peers import INSTANT
 from tests.support.running_node import RunningNode
@@ -83,7 +84,7 @@ def test_where_there_is_none_that_is_one_line(
     content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if content is not None:
-        (tmp_path / LEDGER_FILE).write_bytes(content)
+        write_state(tmp_path / STATE_FILE, LEDGER, content)
     assert main(["debug", "ledger", "--last", "--data-dir", str(tmp_path)]) == 3
     (line,) = capsys.readouterr().err.splitlines()
     assert "no node has left a ledger that can be read" in line

@@ -14,8 +14,9 @@ from typing import Any
 from anyio.from_thread import start_blocking_portal
 
 from shoal_p2p.peers.outside import wall_ms
-from shoal_p2p.rollouts.ledger_file import LEDGER_FILE
+from shoal_p2p.rollouts.ledger_file import LEDGER
 from shoal_p2p.rollouts.training_stats import TrainingStats
+from shoal_p2p.state_file import STATE_FILE, write_state
 from shoal_tasks.families import TRAIN_SEED_MIN, coordinates
 from shoal_tasks.spec import FamilySpec
 from shoal_tasks.task_file import load_task_file
@@ -160,7 +161,7 @@ def open_stage(root: Path) -> Iterator[Stage]:
     folder = root / "node"
     folder.mkdir()
     (folder / "metrics.jsonl").write_text(metrics_lines())
-    (folder / LEDGER_FILE).write_text(ledger_text())
+    write_state(folder / STATE_FILE, LEDGER, ledger_text().encode())
     with ExitStack() as stack:
         browser = stack.enter_context(open_browser())
         life = stack.enter_context(ExitStack())

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shoal_p2p.state_file import LAST_STATUS, STATE_FILE, write_state
 from tests.shoal.page.browser import PageProcess, open_browser, page_of, violations
 from tests.shoal.view.node_answers import STATUS
 
@@ -62,7 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 "held_out_initial": held_out[1],
             }
             status = {**STATUS, "round": ROUNDS, "trainer": trainer}
-            (place / "last-status.json").write_text(json.dumps(status))
+            write_state(place / STATE_FILE, LAST_STATUS, json.dumps(status).encode())
     swarm_begun = {"command": "swarm", "flags": ["--nodes=4"], "settings": {}}
     (swarm / "started-with.json").write_text(json.dumps(swarm_begun))
     return swarm

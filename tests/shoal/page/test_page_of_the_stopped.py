@@ -9,8 +9,9 @@ import pytest
 
 from shoal.layout import local_time
 from shoal_p2p.peers.outside import wall_ms
-from shoal_p2p.rollouts.ledger_file import LEDGER_FILE
+from shoal_p2p.rollouts.ledger_file import LEDGER
 from shoal_p2p.rollouts.training_stats import TrainingStats
+from shoal_p2p.state_file import LAST_STATUS, STATE_FILE, write_state
 from shoal_wire.types import PeerId
 from tests.shoal.page.browser import open_browser, page_of
 from tests.shoal.view.node_answers import FRIEND, ME, STATUS, outcome
@@ -26,8 +27,9 @@ def test_what_was_so_when_it_stopped(tmp_path: Path) -> None:
     ledger, at_ms = TrainingStats(PeerId(ME)), wall_ms() - 3 * 86_400_000
     for number in range(1, GROUPS + 1):
         ledger.take(number, [outcome(FRIEND), outcome("")], now_ms=at_ms)
-    (folder / LEDGER_FILE).write_text(ledger.to_json())
-    (folder / "last-status.json").write_text(json.dumps({**STATUS, "round": GROUPS}))
+    write_state(folder / STATE_FILE, LEDGER, ledger.to_json().encode())
+    status = json.dumps({**STATUS, "round": GROUPS})
+    write_state(folder / STATE_FILE, LAST_STATUS, status.encode())
     with open_browser() as browser, page_of(folder, log=tmp_path / "page.txt") as process:
         page = browser.new_context().new_page()
         page.set_default_timeout(PATIENCE_MS)
