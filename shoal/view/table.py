@@ -222,7 +222,7 @@ GAINS: Final = (
 )
 """The benefit from other nodes."""
 LEARNING: Final = (
-    Row("held-out", _held_out, note="right answers to questions never trained on"),
+    Row("held-out", _held_out, note="questions never trained on"),
     Row(
         "own reward",
         "{learning.reward_local}[ ± {learning.reward_local_ci95}]"
