@@ -7,6 +7,7 @@ NodeView ──blocks_of──▶ name ─▶ lines, figures, tables ─┬─�
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from shoal.layout import number
@@ -24,6 +25,7 @@ from shoal.view.publishers import short
 from shoal.view.table import LEARNING, as_text, facts_of
 from shoal_ipc.answers.node import Rollout
 from shoal_ipc.answers.peer import Connection, Refused
+from shoal_ipc.answers.tasks import OfferedTask
 from shoal_ipc.answers.words import duration
 
 _TOO_EARLY: Final = "too early to say: the second held-out evaluation answers"
@@ -204,6 +206,40 @@ def _refusal(one: Refused) -> Iterator[Cell]:
     yield Cell(text=one.remedy, tone="remedy")
 
 
+def _tasks(of: NodeView, _view: str) -> Iterator[Part]:
+    """Yield what members add to the running swarm, and this node's decision about each."""
+    if not of.shown.added_tasks:
+        return
+    yield Cell(text="shoal tasks add NAME fetches one, shows it, and asks", tone="dim")
+    yield _table(
+        (
+            "task",
+            "title",
+            "kind",
+            "offered by",
+            "#nodes: connected nodes that train on it",
+            "#reward there: by their own word",
+            "#here",
+            "state",
+        ),
+        (tuple(_added_task(one)) for one in of.shown.added_tasks),
+    )
+
+
+def _added_task(one: OfferedTask) -> Iterator[Cell]:
+    kind = "game" if one.questions is None else f"{one.questions:,} questions"
+    yield Cell(text=one.name)
+    yield Cell(text=one.title)
+    yield Cell(text=f"{kind}, code" if one.has_code else kind)
+    more = len(one.offered_by) - 1
+    who = _peer(one.offered_by[0]) if one.offered_by else Cell(text="this node")
+    yield replace(who, text=f"{who.text} and {more} more") if more > 0 else who
+    yield Cell(text=str(one.nodes))
+    yield _figure(one.reward_peers)
+    yield _figure(one.reward_local)
+    yield Cell(text=f"{one.state}: {one.why}" if one.why else one.state)
+
+
 def _next(of: NodeView, _view: str) -> Iterator[Part]:
     for one in of.shown.next_steps:
         yield Cell(text=one.command, note=one.message, tone="command")
@@ -257,6 +293,7 @@ BLOCKS: Final[Mapping[str, Block]] = {
     "worth": _worth,
     "rollouts": _rollouts,
     "refused": _refused,
+    "tasks": _tasks,
     "next": _next,
     "settings": _settings,
 }

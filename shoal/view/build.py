@@ -22,6 +22,7 @@ from shoal_ipc.answers.doctor import Doctor
 from shoal_ipc.answers.learning import Learning, Ledger
 from shoal_ipc.answers.node import RolloutsView, Status, TrainerView
 from shoal_ipc.answers.peer import Peers, Refusals
+from shoal_ipc.answers.tasks import Tasks
 from shoal_p2p.rollouts.network_shares import MAX_TRACKED
 from shoal_settings.started_with import StartedWith, continuation, started_with
 
@@ -59,6 +60,7 @@ def build(
         benefit=worth_of(answers, kind=kind),
         rollouts=(answers.rollouts or RolloutsView()).rollouts[::-1],
         refused=answers.refusals or Refusals(),
+        added_tasks=(answers.tasks or Tasks()).tasks,
         next_steps=_now(answers, kind, data_dir, program) if data_dir else (),
         join_addresses=tuple(one.address for one in chosen(seen.facts.addresses))
         if kind != "node"

@@ -26,6 +26,7 @@ from shoal_ipc.answers.form import read, to_json
 from shoal_ipc.answers.learning import Ledger
 from shoal_ipc.answers.node import Buffer, RolloutsView, Status
 from shoal_ipc.answers.peer import Peers, Refusals, Scores
+from shoal_ipc.answers.tasks import Tasks
 from shoal_ipc.answers.views import VIEWS
 from shoal_ipc.client import SOCKET_NAME, NodeClient, NodeRefused, NodeUnavailable, Ticket
 from shoal_p2p.data_dir import why_silent
@@ -41,6 +42,7 @@ _REQUESTED: Final[Mapping[str, Mapping[str, Any]]] = {
     "buffer": {},
     "ledger": {},
     "refusals": {},
+    "tasks": {},
     "rollouts": {"limit": 50, "questions": False, "texts": False},
 }
 """The views that are requested each time, with their options."""
@@ -58,6 +60,7 @@ class LatestAnswers:
     rollouts: RolloutsView | None = None
     ledger: Ledger | None = None
     refusals: Refusals | None = None
+    tasks: Tasks | None = None
     down_since_unix: float | None = None
     """Time since when it does not answer; None while it does, 0 if it was never seen."""
     silent: str = ""

@@ -18,6 +18,7 @@ from shoal_ipc.answers.held_out import Evaluation
 from shoal_ipc.answers.learning import FamilyStats, LastHour, LearningFinding
 from shoal_ipc.answers.node import Progress, Rollout, Status
 from shoal_ipc.answers.peer import Connection, Refusals, SwarmView
+from shoal_ipc.answers.tasks import OfferedTask
 
 Kind = Literal["node", "bootstrap", "judge"]
 Health = Literal["ok", "warn", "bad", "down"]
@@ -148,6 +149,8 @@ class ShownPeer(Versioned):
     rollouts: tuple[Rollout, ...]
     """Newest first, without texts, which the `rollouts` view has."""
     refused: Refusals = field(default_factory=Refusals)
+    added_tasks: tuple[OfferedTask, ...] = ()
+    """Tasks that members add to the running swarm."""
     next_steps: tuple[NextStep, ...] = ()
     join_addresses: tuple[str, ...] = ()
     """Join addresses of a bootstrap or judge, best first."""

@@ -10,7 +10,7 @@ import { readRoute } from "./route.js";
 import { rollouts } from "./rollouts.js";
 import { request, StatePoller } from "./state.js";
 
-const PARTS = ["learning", "peers", "worth", "rollouts", "refused", "settings"];
+const PARTS = ["learning", "peers", "worth", "rollouts", "refused", "tasks", "settings"];
 const CURVES_MS = 2_000;
 const peers = new Map();
 let chosen = null;
@@ -40,6 +40,7 @@ function render() {
   const publishers = (part) => (part.rows && chosen.kind === "node" ? { ...part, rows: part.rows.filter(([first]) => !first.peer || !silent.has(first.peer)) } : part);
   for (const name of PARTS) block(name, name === "peers" ? chosen.blocks.peers.map(publishers) : chosen.blocks[name], { name: chosen.name, names, group: route.group });
   say(at("peers").querySelector("h2"), chosen.kind === "node" ? "Publishers" : "Connections");
+  show(at("tasks"), chosen.added_tasks.length > 0);
   show(at("refused"), chosen.refused.counts.length + chosen.refused.recent.length > 0);
   for (const card of [right, learning, now]) card(chosen);
   rollouts(chosen, route.group);

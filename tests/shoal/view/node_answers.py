@@ -137,6 +137,21 @@ REFUSALS: dict[str, Any] = {
         }
     ],
 }
+TASKS: dict[str, Any] = {
+    "tasks": [
+        {
+            "name": "sums",
+            "digest": "42" * 16,
+            "title": "Small sums",
+            "questions": 9,
+            "has_code": True,
+            "offered_by": [FRIEND],
+            "nodes": 1,
+            "reward_peers": 0.5,
+            "state": "offered",
+        }
+    ]
+}
 DOCTOR: dict[str, Any] = {
     "state": "warn",
     "findings": [
@@ -159,6 +174,7 @@ GIVEN: dict[str, Any] = {
     "rollouts": ROLLOUTS,
     "ledger": LEDGER,
     "refusals": REFUSALS,
+    "tasks": TASKS,
 }
 """By the view: what the node answers, as JSON values."""
 

@@ -61,6 +61,7 @@ def test_a_node_that_learns() -> None:
     assert one.benefit.message == f"{in_time} {from_others} (8.0 KB/s received)"
     assert len(one.rollouts[0].completions) == 2
     assert one.refused.counts[0].count == 2
+    assert [(row.name, row.state, row.nodes) for row in one.added_tasks] == [("sums", "offered", 1)]
     assert one.next_steps
 
 
