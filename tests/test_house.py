@@ -239,6 +239,34 @@ def test_tests_mirror_the_rooms() -> None:
     assert not lost, lost
 
 
+MAX_CALLBACKS = 55
+"""Parameters of type `Callable` in constructors below `p2p/`: lower it with each that goes."""
+MAX_NOTES = 74
+"""Methods below `p2p/` that are called `note…` or `on_…`, private ones included."""
+
+
+def test_parts_of_a_node_are_wired_by_events_and_objects() -> None:
+    """Who calls whom cannot be read off callbacks: an event (`shoal_p2p.events`) or the object."""
+    callbacks, notes = [], []
+    for path, nodes in modules("p2p"):
+        for node in nodes:
+            if not isinstance(node, ast.ClassDef):
+                continue
+            for method in node.body:
+                if not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
+                    continue
+                if re.match(r"_?(note(_|$)|on_)", method.name):
+                    notes.append(f"{at(path, method)} {node.name}.{method.name}")
+                if method.name == "__init__":
+                    callbacks += [
+                        f"{at(path, method)} {node.name}({given.arg})"
+                        for given in (*method.args.args, *method.args.kwonlyargs)
+                        if given.annotation and "Callable" in ast.unparse(given.annotation)
+                    ]
+    assert len(callbacks) == MAX_CALLBACKS, f"{len(callbacks)}: {callbacks}"
+    assert len(notes) == MAX_NOTES, f"{len(notes)}: {notes}"
+
+
 SPEAKERS = {"lines.py", "terminal.py"}
 """Files of `shoal_base` that write: they make all text visible first."""
 

@@ -8,7 +8,6 @@ member (intake, shards) ─▶ pool ─▶ buffer, store ─▶ service ─▶ s
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from typing import Any
 
 import trio
@@ -17,7 +16,6 @@ from shoal_base.waits import HOUR_S
 from shoal_ipc.answers.form import to_json
 from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.buffer.types import BufferLimits
-from shoal_p2p.events import EventHandler
 from shoal_p2p.fetch.backfill import BufferSpace
 from shoal_p2p.fetch.client import RolloutClient
 from shoal_p2p.fetch.context import FetchContext
@@ -66,11 +64,7 @@ class NodeComponents:
         self.child = child
         self.recent = RecentRollouts()
         self.learning = TrainingStats(peer.peer_id)
-        self.link = TrainerLink(
-            recent=self.recent,
-            learning=self.learning,
-            wall_ms=parts.wall_ms,
-        )
+        self.link = TrainerLink()
         self.archive = Archive(
             settings.data_dir / ARCHIVE_FILE,
             max_bytes=settings.archive_bytes,
@@ -91,7 +85,9 @@ class NodeComponents:
         )
         self._met = MetNetworks(peer.host)
         self._own_numbers = OwnNumbers(manifest)
-        self.pool = self._pool((self.recent, book.shelf, self._own_numbers, self.archive))
+        self.pool = self._pool()
+        peer.events.add(self.recent, self._own_numbers, self.learning, self.archive)
+        self.counters = peer.events.counters
         self.member = SwarmNode(
             peer,
             manifest,
@@ -99,10 +95,9 @@ class NodeComponents:
                 keep=self.pool.keep_all,
                 on_equivocation=self._on_equivocation,
                 announcements=book.wanted,
-                observers=(book,),
             ),
             is_open=self.pool.restored,
-            draws=Demand(per_s=self._wanted_per_s, on_shards=self._note_shards),
+            draws=Demand(per_s=self._wanted_per_s),
         )
         self.exchange = self._exchange(book)
         self.outbox = self._outbox()
@@ -111,7 +106,7 @@ class NodeComponents:
         self.views = self._views()
         self.service = self._service()
 
-    def _pool(self, keepers: Sequence[EventHandler]) -> RolloutPool:
+    def _pool(self) -> RolloutPool:
         settings = self.peer.settings
         return RolloutPool(
             buffer=self.buffer,
@@ -125,11 +120,11 @@ class NodeComponents:
             ),
             reputation=self.peer.guard.reputation,
             network_of=self._met.network_of,
-            keepers=keepers,
+            events=self.peer.events,
         )
 
     def _exchange(self, book: FetchBook) -> RolloutExchange:
-        peer, shards, settings = self.peer, self.member.shards, self.peer.tuning.exchange
+        peer, settings = self.peer, self.peer.tuning.exchange
         report = peer.guard.on_verdict
         asker = RolloutClient(
             host=peer.host,
@@ -152,7 +147,7 @@ class NodeComponents:
             store=self.store,
             book=book,
             intake=self.member.intake,
-            shards=lambda: frozenset(shards.shards),
+            events=peer.events,
             space=BufferSpace(
                 groups_since=lambda since: self.buffer.room(since=since),
                 groups_per_publisher=self.buffer.max_groups_per_publisher,
@@ -165,9 +160,6 @@ class NodeComponents:
         unwritten = self.pool.unwritten(pair.first)
         await self.exchange.show_to_signer(pair, second, unwritten=unwritten)
         await self.pool.withdraw(pair, second)
-
-    def _note_shards(self) -> None:
-        self.exchange.note_shards()
 
     def _outbox(self) -> Outbox:
         return Outbox(
@@ -193,7 +185,6 @@ class NodeComponents:
             self.manifest,
             learning=self.learning,
             child=self.child,
-            on_change=self._note_shards,
         )
 
     def _views(self) -> NodeViews:
@@ -202,6 +193,8 @@ class NodeComponents:
             outbox=self.outbox,
             pool=self.pool,
             link=self.link,
+            recent=self.recent,
+            learning=self.learning,
             child=self.child,
             exchange=self.exchange,
             judge=self.judge,

@@ -5,8 +5,6 @@ files of tasks ─▶ SharedTasks, offers ─▶ peers     peers' offers ─▶ 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import trio
 
 from shoal_p2p.bundles.client import TaskClient
@@ -32,13 +30,10 @@ class NodeTasks:
         *,
         learning: TrainingStats,
         child: TrainerChild | None,
-        on_change: Callable[[], None],
     ) -> None:
-        """`on_change` is called when the node's families have changed."""
         self._member = member
         self._learning = learning
         self._child = child
-        self._on_change = on_change
         self._taking_up = trio.Lock()
         self.shared = SharedTasks()
         peer, book = member.peer, OfferBook()
@@ -111,6 +106,5 @@ class NodeTasks:
             await in_thread(share_families, self.shared, new, member.task_files)
             self._offers.offer(member.added)
             self._learning.keep_families({s.name for s in member.families if s not in new})
-            self._on_change()
             if self._child is not None:
                 self._child.restart()

@@ -17,6 +17,7 @@ from shoal_p2p.bundles.asking import build_deciders
 from shoal_p2p.bundles.client import TaskClient
 from shoal_p2p.data_dir import remembered_listen, sibling_addresses, write_addresses
 from shoal_p2p.disk import Disk, KeptState
+from shoal_p2p.events import EventSink
 from shoal_p2p.gossip.sequence_numbers import SequenceNumbers
 from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.net.address import default_listen_addresses, parse_peer_address
@@ -76,6 +77,7 @@ class PeerNode:
         self._state_file = state_file
         self._fetches_tasks = fetches_tasks
         self.started_at = trio.current_time()
+        self.events = EventSink()
         self.swarm_key = key_of_settings(settings)
         self.network = parts.network(identity, _host_settings(settings, self.swarm_key))
         self.host = self.network.host

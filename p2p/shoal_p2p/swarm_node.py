@@ -42,8 +42,6 @@ class Demand:
 
     per_s: Callable[[], float]
     """External groups that it samples per second."""
-    on_shards: Callable[[], None] = lambda: None
-    """Called when its shards change."""
 
 
 class SwarmNode:
@@ -71,6 +69,7 @@ class SwarmNode:
         self.guard, self.ledger = peer.guard, peer.ledger
         parts, settings = peer.parts, peer.settings
         self._traffic = TopicTraffic(manifest)
+        peer.events.add(self._traffic)
         for why in unused_task_files(manifest, settings.task_files):
             logger.warning("%s: that task file is not used", why)
         self.task_files, self.families = self._families_here()
@@ -83,7 +82,8 @@ class SwarmNode:
             context=ValidationContext(rules=rules_of(self.manifest), me=peer.peer_id),
             questions=self.worker,
             ledger=peer.ledger,
-            receivers=replace(receivers, observers=(self._traffic, *receivers.observers)),
+            receivers=receivers,
+            events=peer.events,
             is_open=is_open,
             wall_ms=parts.wall_ms,
             in_thread=parts.in_thread,
@@ -176,7 +176,6 @@ class SwarmNode:
                 traffic=self._traffic.of_key(key),
                 own=None if draws is None else self.manifest.shard_of(peer.peer_id),
                 wanted_per_s=wanted_per_s,
-                on_change=draws.on_shards if draws is not None else lambda: None,
             )
             for key in self._keys()
         }
@@ -197,6 +196,7 @@ class SwarmNode:
                 keep=frozenset(parse_peer_address(one).peer_id for one in settings.bootstrap),
             ),
             validate=self.intake.validate,
+            events=peer.events,
             settings=peer.tuning.shards,
             rng=peer.parts.rng,
         )

@@ -45,12 +45,12 @@ async def test_nodes_meet_through_it_share_and_outlive_it(tmp_path: Path) -> Non
             other = two.member.peer_id
             await until(lambda: one.member.host.is_connected(other), patience_s=PATIENCE_S)
             await share(one, 1)
-            await until(lambda: two.pool.groups_received == 1, patience_s=PATIENCE_S)
+            await until(lambda: two.counters.groups_received == 1, patience_s=PATIENCE_S)
             await until(lambda: peer.groups_relayed == 1, patience_s=PATIENCE_S)
             stop(peer)
             await until(lambda: not one.member.host.is_connected(first.peer_id))
             await share(two, 2)
-            await until(lambda: one.pool.groups_received == 1, patience_s=PATIENCE_S)
+            await until(lambda: one.counters.groups_received == 1, patience_s=PATIENCE_S)
             async with open_peer(BootstrapPeer, meeting, swarm_name="forgotten") as again:
                 # The same peer at the same address, so no other node needs a change.
                 assert address_of(again) == address

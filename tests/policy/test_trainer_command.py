@@ -65,7 +65,7 @@ def test_with_its_node_it_shares_and_reports(
     with NodeThread(data_dir, manifest=manifest) as node:
         assert main(flags(model, "--json")) == 0
         assert node.node.link.status["state"] == "finished"
-        assert node.node.pool.groups_published > 0
+        assert node.node.live.counters.groups_published > 0
         # The manifest comes from the node: its one family, not the preset's six.
         recent = node.node.recent.after(0, limit=99)
         assert {found.group.group.task.family for found in recent} == {make.GCD.name}

@@ -192,9 +192,9 @@ async def fight(victim: Victim, attack: WireAttackRun) -> Counter[str]:
         host = victim.node.member.host
         await until(lambda: host.connected_peers() == {honest.peer_id})
         await _until_few_tasks(victim, before + MAX_TASKS_LEFT)
-        received = victim.node.pool.groups_received
+        received = victim.node.counters.groups_received
         await honest.publish(honest.author.envelope())
-        await until(lambda: victim.node.pool.groups_received > received)
+        await until(lambda: victim.node.counters.groups_received > received)
     await still_works(victim)
     return run.done
 

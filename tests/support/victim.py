@@ -151,10 +151,10 @@ async def open_hostile(victim: Victim) -> AsyncIterator[Attacker]:
 
 async def still_works(victim: Victim) -> None:
     """Check that an honest new peer's batch reaches the buffer, and the loop never stalled."""
-    before = victim.node.pool.groups_received
+    before = victim.node.counters.groups_received
     async with open_hostile(victim) as honest:
         await honest.publish(honest.author.envelope())
-        await until(lambda: victim.node.pool.groups_received > before)
+        await until(lambda: victim.node.counters.groups_received > before)
         assert victim.score(honest.peer_id) == 0.0
     ticks = victim.ticks
     await until(lambda: victim.ticks > ticks)

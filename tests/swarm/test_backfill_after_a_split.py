@@ -12,10 +12,10 @@ from typing import Any, cast
 import pytest
 import trio
 
+from shoal_p2p.events import ShardsChanged, Source
 from shoal_p2p.fetch.backfill import Backfill, BackfillSettings, BufferSpace
 from shoal_p2p.fetch.client import NoAnswerError
 from shoal_p2p.fetch.stats import FetchStats
-from shoal_p2p.intake.validation import Source
 from shoal_wire.rollout_messages import BatchRef, Listing, RecentQuery
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
@@ -68,7 +68,6 @@ class Peers:
 def backfill(
     peers: Peers,
     seed: int,
-    shards: Callable[[], frozenset[int]] = lambda: frozenset({0}),
     wants: Callable[[BatchRef, Source], bool] = lambda _ref, _source: True,
 ) -> Backfill:
     async def nothing(*_: object) -> None:
@@ -84,12 +83,13 @@ def backfill(
         stats=FetchStats(),
         rng=random.Random(seed),
     )
-    return Backfill(
+    made = Backfill(
         means=cast("Any", means),
         fetch=cast("Any", SimpleNamespace(fetch_listed=nothing, wants=wants)),
-        shards=shards,
         space=BufferSpace(groups_since=lambda _since: 100, groups_per_publisher=100),
     )
+    made.on_event(ShardsChanged(shards=frozenset({0})))
+    return made
 
 
 @pytest.mark.parametrize("away_s", [60.0, 600.0])
@@ -165,15 +165,14 @@ async def test_rounds_that_bring_news_leave_the_stock_whole() -> None:
 
 
 async def test_another_shard_is_queried_without_waiting() -> None:
-    peers, shards = Peers(), {0}
-    made = backfill(peers, 1, lambda: frozenset(shards))
+    peers = Peers()
+    made = backfill(peers, 1)
     async with running(made):
         for number in range(40):  # until rounds for newcomers must wait
             peers.change({PeerId(f"new-{number}")})
             await trio.sleep(6)
         joined = trio.current_time()
-        shards.add(1)
-        made.note_shards()
+        made.on_event(ShardsChanged(shards=frozenset({0, 1})))
         await trio.sleep(7)
         assert {window_s for _, _, window_s in peers.requests_since(joined)} == {3600}
 

@@ -18,6 +18,7 @@ import pytest
 import trio
 
 from shoal_lab.simulation.network import LinkSettings
+from shoal_p2p.events import Event, ShardsChanged
 from shoal_p2p.fetch.backfill import Backfill
 from tests.support.simulated_attackers import BANNED
 from tests.support.simulated_node import NodeSettings, SimulatedNode
@@ -258,14 +259,15 @@ def replayed(seed: int, folder: Path) -> str:
 def test_a_seed_is_one_run_and_another_seed_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    noted_shards, note = set[int](), Backfill.note_shards
+    noted_shards, on_event = set[int](), Backfill.on_event
 
-    def noted(backfill: Backfill) -> None:
-        noted_shards.add(id(backfill))
-        note(backfill)
+    def noted(backfill: Backfill, event: Event) -> None:
+        if isinstance(event, ShardsChanged):
+            noted_shards.add(id(backfill))
+        on_event(backfill, event)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Backfill, "note_shards", noted)
+        patch.setattr(Backfill, "on_event", noted)
         here = replayed(5, tmp_path / "here")
     assert len(noted_shards) >= 6, "each of the honest hears of the shard that it listens to"
     assert replayed(6, tmp_path / "other") != here

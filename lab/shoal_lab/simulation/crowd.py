@@ -27,9 +27,8 @@ from shoal_base.ranges import Bytes, Range, Ranged, Seconds, Share
 from shoal_lab.simulation.host import SimulatedHost
 from shoal_lab.simulation.instant_gossip import InstantGossip
 from shoal_lab.simulation.network import LinkSettings, SimulatedNetwork
+from shoal_p2p.events import BatchAccepted, Event, EventSink, ShardsChanged, Source
 from shoal_p2p.gossip.settings import GossipSettings
-from shoal_p2p.intake.intake import BatchAccepted
-from shoal_p2p.intake.validation import Source
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.peers import services
 from shoal_p2p.peers.address_policy import AddressPolicy
@@ -169,7 +168,6 @@ class CrowdNode:
                     traffic=self._traffic.of_key(key),
                     own=None if is_bootstrap else crowd.manifest.shard_of(me),
                     wanted_per_s=lambda: self._demand.wanted_per_s / len(self.keys),
-                    on_change=self._note_shards,
                 )
                 for key in self.keys
             },
@@ -182,6 +180,7 @@ class CrowdNode:
                 keep=self._bootstraps,
             ),
             validate=self._validate,
+            events=EventSink(self),
             settings=ShardSettings(
                 tick_s=settings.tick_s,
                 look_every_s=5 * settings.tick_s,
@@ -211,7 +210,7 @@ class CrowdNode:
     async def _validate(self, data: bytes, author: PeerId, _forwarder: PeerId, key: int) -> Verdict:
         self.num_received += 1
         self._crowd.received(self, data)
-        self._traffic.on_accepted(
+        self._traffic.on_event(
             BatchAccepted(
                 publisher=author,
                 sequence=1,
@@ -233,9 +232,11 @@ class CrowdNode:
         topics = self.gossip.peer_topics(peer)
         return bool(topics) or peer in self._bootstraps or not self.gossip.topics()
 
-    def _note_shards(self) -> None:
+    def on_event(self, event: Event) -> None:
         """Record since when the node listens to each shard; a half inherits the time of the
         whole."""
+        if not isinstance(event, ShardsChanged) or not self._bootstraps:
+            return
         now, before = trio.current_time(), self.listens_since
         self.listens_since = {
             shard: min(before.get(one, now) for one in numbered(key, lineage(local)))

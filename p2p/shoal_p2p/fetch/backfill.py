@@ -24,11 +24,11 @@ import trio
 from shoal_base.bounded import BoundedDict
 from shoal_base.ranges import Bytes, Range, Ranged, Seconds, SecondsOrZero
 from shoal_base.waits import MINUTE_S
+from shoal_p2p.events import Event, ShardsChanged, Source
 from shoal_p2p.fair.buckets import Rate, TokenBucket
 from shoal_p2p.fetch.batches import BatchFetch
 from shoal_p2p.fetch.client import NoAnswerError
 from shoal_p2p.fetch.context import FetchContext
-from shoal_p2p.intake.validation import Source
 from shoal_wire.limits import MAX_LISTED_BATCHES, MAX_SHARDS_PER_PEER
 from shoal_wire.rollout_messages import BatchRef, Listing, RecentQuery
 from shoal_wire.types import BatchId, PeerId
@@ -92,15 +92,15 @@ class Backfill:
         *,
         means: FetchContext,
         fetch: BatchFetch,
-        shards: Callable[[], frozenset[int]],
         space: BufferSpace,
         settings: BackfillSettings | None = None,
     ) -> None:
-        """`shards` are the subscribed ones, `space` is the buffer's."""
+        """`space` is the buffer's."""
         self._manifest, self._host, self._asker = means.manifest, means.host, means.asker
         self._stats, self._rng = means.stats, means.rng
         self._fetch = fetch
-        self._shards = shards
+        self._shards: frozenset[int] = frozenset()
+        """The subscribed ones."""
         self._space = space
         self._settings = settings or BackfillSettings()
         self._complete_at = trio.current_time()
@@ -121,9 +121,11 @@ class Backfill:
     def _note_peer(self, _peer_id: PeerId) -> None:
         self._changed.set()
 
-    def note_shards(self) -> None:
-        """Record that the subscribed shards changed."""
-        self._changed.set()
+    def on_event(self, event: Event) -> None:
+        """Record that the subscribed shards changed: their recent batches are fetched."""
+        if isinstance(event, ShardsChanged):
+            self._shards = event.shards
+            self._changed.set()
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run rounds until cancelled."""
@@ -134,7 +136,7 @@ class Backfill:
         while True:
             self._changed = trio.Event()
             now = trio.current_time()
-            connected, subscribed = self._host.connected_peers(), self._shards()
+            connected, subscribed = self._host.connected_peers(), self._shards
             self._note_change(peers, connected, now)
             if connected - peers or subscribed - shards:
                 is_paced = bool(peers) and subscribed <= shards
@@ -186,7 +188,7 @@ class Backfill:
 
         None if no peer answered.
         """
-        started_at, shards = trio.current_time(), self._shards()
+        started_at, shards = trio.current_time(), self._shards
         full = not shards <= self._complete_shards
         num_peers = self._settings.first_peers if full else self._settings.later_peers
         usable = [p for p in sorted(self._host.connected_peers()) if self._asker.is_usable(p)]

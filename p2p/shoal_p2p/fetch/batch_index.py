@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shoal_base.bounded import MANY, BoundedDict
-from shoal_p2p.events import BatchKept, BatchWithdrawn, Event
+from shoal_p2p.events import BatchStored, BatchWithdrawn, Event
 from shoal_wire.manifest import Manifest
 from shoal_wire.rollout_messages import BatchRef
 from shoal_wire.types import BatchId, PeerId, SignedBatch
@@ -45,7 +45,7 @@ class BatchIndex:
     def on_event(self, event: Event) -> None:
         """Add stored batches, and remove withdrawn ones."""
         match event:
-            case BatchKept():
+            case BatchStored():
                 self.put(event.signed, received_ms=event.received_ms)
             case BatchWithdrawn():
                 self.remove(event.batch_id)

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal_p2p.events import Source
 from shoal_p2p.fetch.client import NoAnswerError
 from shoal_p2p.fetch.context import FetchContext
 from shoal_p2p.fetch.pending_fetches import PendingFetches
 from shoal_p2p.fetch.pull import BatchPull, PullLimits, UnavailableError
 from shoal_p2p.fetch.pull_queue import PullJob
-from shoal_p2p.intake.validation import Source
 from shoal_wire.digests import batch_id as id_of_envelope
 from shoal_wire.limits import MAX_CHUNK_BYTES, MAX_WHOLE_BATCHES, WHOLE_MESSAGE_BYTES
 from shoal_wire.rollout_messages import BatchRef, Envelopes, WholeQuery

@@ -17,6 +17,7 @@ import trio
 from shoal_base.ranges import Ranged, Seconds
 from shoal_base.waits import REPLY_S
 from shoal_ipc.answers.node import Fetch
+from shoal_p2p.events import EventSink
 from shoal_p2p.fetch.backfill import Backfill, BackfillSettings, BufferSpace
 from shoal_p2p.fetch.batch_index import BatchIndex
 from shoal_p2p.fetch.batches import BatchFetch
@@ -30,7 +31,7 @@ from shoal_p2p.fetch.pull_queue import PullJob, QueueLimits
 from shoal_p2p.fetch.retry_budget import ChaseLimits
 from shoal_p2p.fetch.server import SERVE_LIMITS, RolloutServer, ServeLimits
 from shoal_p2p.fetch.stats import FetchStats
-from shoal_p2p.intake.intake import BatchAccepted, Intake
+from shoal_p2p.intake.intake import Intake
 from shoal_p2p.intake.ledger import Equivocation, PublisherLedger
 from shoal_p2p.net.interface import Host
 from shoal_p2p.net.request import RequestLimits
@@ -91,12 +92,6 @@ class FetchBook:
         )
         self.shelf = BatchIndex(manifest)
 
-    def on_accepted(self, event: BatchAccepted) -> None:
-        """Count a valid batch, and check whether one before it is missing."""
-        self.stats.batches[event.source] += 1
-        self.stats.groups[event.source] += event.num_groups
-        self.gaps.on_accepted(event)
-
 
 class RolloutExchange:
     """Serves and fetches batches. Call `serve` before joining topics, then run it."""
@@ -109,11 +104,11 @@ class RolloutExchange:
         store: Store,
         book: FetchBook,
         intake: Intake,
-        shards: Callable[[], frozenset[int]],
+        events: EventSink,
         space: BufferSpace,
         settings: ExchangeSettings | None = None,
     ) -> None:
-        """`shards` returns the subscribed shards, `space` the buffer's capacity."""
+        """`space` is the buffer's capacity."""
         settings = settings or ExchangeSettings()
         self._host = host
         self._intake = intake
@@ -140,17 +135,15 @@ class RolloutExchange:
             means=means,
             fetch=self._fetch,
             watch=book.gaps,
-            is_wanted=lambda gap: (
-                not shards().isdisjoint(means.manifest.path(gap.publisher, gap.key))
-            ),
         )
         self._backfill = Backfill(
             means=means,
             fetch=self._fetch,
-            shards=shards,
             space=space,
             settings=settings.backfill,
         )
+        events.add(book.gaps, book.shelf, self._backfill)
+        self._counters = events.counters
 
     def serve(self) -> None:
         """Start answering the requests of peers."""
@@ -175,10 +168,6 @@ class RolloutExchange:
         """Store the two batches of one number for their signer (`RolloutServer.show_to_signer`)."""
         await self._server.show_to_signer(pair, second, unwritten=unwritten)
 
-    def note_shards(self) -> None:
-        """Record that the subscribed shards changed: their recent batches are fetched."""
-        self._backfill.note_shards()
-
     async def wait_until_served(self, batch_ids: Iterable[BatchId]) -> None:
         """Wait until a peer has fetched each of these announced batches."""
         for batch_id in batch_ids:
@@ -189,6 +178,8 @@ class RolloutExchange:
         stats, queue = self._book.stats, self._book.wanted.queue
         return Fetch(
             **{one.name: getattr(stats, one.name) for one in fields(stats)},
+            batches=self._counters.batches,
+            groups=self._counters.groups,
             gaps_open=len(self._book.gaps.gaps),
             announced_waiting=queue.num_waiting,
             announced_running=queue.num_running,

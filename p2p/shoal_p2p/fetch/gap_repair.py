@@ -6,22 +6,20 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import trio
 
 from shoal_base.bounded import FEW
 from shoal_base.waits import POLL_S
+from shoal_p2p.events import BatchAccepted, Event, ShardsChanged, Source
 from shoal_p2p.fetch.batches import BatchFetch
 from shoal_p2p.fetch.client import NoAnswerError
 from shoal_p2p.fetch.context import FetchContext
 from shoal_p2p.fetch.gaps import Gap, GapLimits, GapTracker
 from shoal_p2p.fetch.retry_budget import ChaseLimits, RetryBudget
 from shoal_p2p.fetch.stats import FetchStats
-from shoal_p2p.intake.intake import BatchAccepted
 from shoal_p2p.intake.ledger import PublisherLedger
-from shoal_p2p.intake.validation import Source
 from shoal_wire.rollout_messages import Listing, SinceQuery
 from shoal_wire.types import PeerId
 from shoal_wire.verdict import Reason
@@ -53,10 +51,16 @@ class GapDetector:
         self._rng = rng
         self.gaps = GapTracker(limits)
         self.rights = RetryBudget(chase)
+        self.shards: frozenset[int] | None = None
+        """The subscribed shards, once known."""
         self._opened = trio.Event()
 
-    def on_accepted(self, event: BatchAccepted) -> None:
+    def on_event(self, event: Event) -> None:
         """Handle a valid batch: it may fill a gap, or reveal one."""
+        if isinstance(event, ShardsChanged):
+            self.shards = event.shards
+        if not isinstance(event, BatchAccepted):
+            return
         if (gap := self.gaps.close(event.publisher, event.sequence)) is not None and gap.tries:
             self._stats.gaps_filled += 1
             self.rights.refund_all(gap, trio.current_time())
@@ -106,13 +110,11 @@ class GapRepair:
         means: FetchContext,
         fetch: BatchFetch,
         watch: GapDetector,
-        is_wanted: Callable[[Gap], bool] = lambda _gap: True,
     ) -> None:
         self._host, self._asker, self._ledger = means.host, means.asker, means.ledger
         self._stats, self._rng, self._manifest = means.stats, means.rng, means.manifest
         self._fetch = fetch
         self._watch = watch
-        self._is_wanted = is_wanted
         self._running: Counter[bool] = Counter()
         """Running tries, for proven and for unproven publishers."""
         self._freed = trio.Event()
@@ -165,7 +167,8 @@ class GapRepair:
         if all(answer is None for answer in answers):
             # While a swarm is behind peers are too busy to answer, so the number may still exist.
             self._watch.undo_try(gap)
-        unwanted = not self._is_wanted(gap)
+        shards, path = self._watch.shards, self._manifest.path(gap.publisher, gap.key)
+        unwanted = shards is not None and shards.isdisjoint(path)
         if self._watch.gaps.end_try(gap, at_once=unwanted):
             self._stats.gaps_abandoned += 1
 

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 import trio
 
 from shoal_base.bounded import MANY, BoundedDict
+from shoal_p2p.events import Source
 from shoal_p2p.fair import FORWARDED, PUBLISHED
 from shoal_p2p.fetch.pull_queue import Claim, Lane, PullJob, PullQueue, QueueLimits, claim_of
 from shoal_p2p.fetch.stats import FetchStats
 from shoal_p2p.intake.intake import Announcements
 from shoal_p2p.intake.ledger import PublisherLedger
-from shoal_p2p.intake.validation import Source
 from shoal_wire.announcement import Announcement
 from shoal_wire.manifest import Manifest
 from shoal_wire.rollout_messages import BatchRef

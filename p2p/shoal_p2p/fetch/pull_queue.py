@@ -15,11 +15,11 @@ from typing import Annotated
 
 from shoal_base.bounded import BoundedDict
 from shoal_base.ranges import Bytes, Range, Ranged
+from shoal_p2p.events import Source
 from shoal_p2p.fair import FORWARDED, ShareKey
 from shoal_p2p.fair.buckets import KeyedBuckets, Rate, TokenBucket
 from shoal_p2p.fair.queue import FairQueue
 from shoal_p2p.fair.quota import HierarchicalQuota, QuotaEntry
-from shoal_p2p.intake.validation import Source
 from shoal_wire.rollout_messages import BatchRef
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason

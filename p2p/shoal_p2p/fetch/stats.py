@@ -1,11 +1,11 @@
-"""Counters for `shoal debug fetch`: batches by how they arrived, and outcomes of gaps. Pure."""
+"""Counters for `shoal debug fetch`: bytes, requests, and outcomes of gaps. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
 
-from shoal_p2p.intake.validation import Source
+from shoal_p2p.events import Source
 
 
 def _none_of_any() -> Counter[str]:
@@ -16,9 +16,6 @@ def _none_of_any() -> Counter[str]:
 class FetchStats:
     """Counters since the start, with the names of the view `fetch`."""
 
-    batches: Counter[str] = field(default_factory=_none_of_any)
-    """Valid batches by how they arrived."""
-    groups: Counter[str] = field(default_factory=_none_of_any)
     bytes_in: Counter[str] = field(default_factory=_none_of_any)
     """Bytes of requested envelopes, valid or not."""
     gaps_seen: int = 0

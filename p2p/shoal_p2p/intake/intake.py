@@ -15,19 +15,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, NoReturn, Protocol
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import trio
 
 from shoal_base.bounded import QUEUE_BYTES
 from shoal_base.ranges import Range, Ranged
 from shoal_base.waits import REPLY_S, RETRY_S
+from shoal_p2p.events import BatchAccepted, EventSink, Source
 from shoal_p2p.fair import FORWARDED, PUBLISHED, ShareKey
 from shoal_p2p.intake.batch_decoder import BatchDecoder
 from shoal_p2p.intake.ledger import Equivocation, PublisherLedger
 from shoal_p2p.intake.validation import (
     Rejected,
-    Source,
     ValidationContext,
     check_questions,
     coordinates_of,
@@ -52,7 +52,6 @@ from shoal_wire.announcement import Announcement
 from shoal_wire.codec import declared_size
 from shoal_wire.envelope import SignedEnvelope
 from shoal_wire.rules import BatchRules
-from shoal_wire.topic_keys import COMMON_KEY
 from shoal_wire.types import BatchId, Digest, PeerId, SignedBatch
 from shoal_wire.verdict import ACCEPT, Reason, Verdict, verdict
 
@@ -75,28 +74,6 @@ Twice `KEPT_BATCHES`. With 256, 16 nodes under twice the load of their cores val
 several times in vain (`benchmarks.delivery`, *overload*)."""
 
 _WORKER_TRIES = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchAccepted:
-    """Event: a valid batch was queued for the buffer."""
-
-    publisher: PeerId
-    sequence: int
-    previous_sequence: int
-    num_groups: int
-    source: Source
-    key: int = COMMON_KEY
-    """Topic key of its families."""
-    delivered_by: PeerId | None = None
-    """The peer that forwarded or served it, if known."""
-
-
-class Observer(Protocol):
-    """Is notified of accepted batches."""
-
-    def on_accepted(self, event: BatchAccepted) -> None:
-        """Handle the event. Must not block and must not raise."""
 
 
 class Announcements:
@@ -127,7 +104,6 @@ class Receivers:
     on_equivocation: Callable[[Equivocation, bytes], Awaitable[None]] = _keep_nothing
     """Receives proof that a publisher signed two batches under one number."""
     announcements: Announcements = field(default_factory=Announcements)
-    observers: Sequence[Observer] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +129,7 @@ class Intake:
         questions: QuestionSource,
         ledger: PublisherLedger,
         receivers: Receivers,
+        events: EventSink | None = None,
         wall_ms: Callable[[], int],
         is_open: trio.Event | None = None,
         in_thread: InThread = trio.to_thread.run_sync,
@@ -169,6 +146,7 @@ class Intake:
         self._network_of = network_of
         self._ledger = ledger
         self._receivers = receivers
+        self._events = events or EventSink()
         self._wall_ms = wall_ms
         self._is_open = is_open
         self._decoder = BatchDecoder(in_thread)
@@ -379,17 +357,17 @@ class Intake:
             ledger.remember(*number, now)
         else:
             ledger.record(*number, num_groups, now)
-        event = BatchAccepted(
-            publisher=signed.publisher,
-            sequence=batch.sequence,
-            previous_sequence=batch.previous_sequence,
-            num_groups=num_groups,
-            source=source,
-            key=key,
-            delivered_by=signed.delivered_by,
+        self._events.emit(
+            BatchAccepted(
+                publisher=signed.publisher,
+                sequence=batch.sequence,
+                previous_sequence=batch.previous_sequence,
+                num_groups=num_groups,
+                source=source,
+                key=key,
+                delivered_by=signed.delivered_by,
+            )
         )
-        for observer in self._receivers.observers:
-            observer.on_accepted(event)
         if is_direct:
             ledger.charge_direct(signed.publisher, num_groups, now)
 

@@ -12,8 +12,8 @@ from typing import Annotated
 
 from shoal_base.bounded import BoundedDict
 from shoal_base.ranges import Range, Ranged
+from shoal_p2p.events import Source
 from shoal_p2p.fair.buckets import Rate, TokenBucket
-from shoal_p2p.intake.validation import Source
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
 

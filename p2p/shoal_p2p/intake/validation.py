@@ -13,7 +13,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from shoal_base.visible import visible_name
 from shoal_tasks import wire_tasks
@@ -112,18 +111,6 @@ TopicValidator = Callable[[bytes, PeerId, PeerId, int], Awaitable[Verdict]]
 
 Validator = Callable[[bytes, PeerId, PeerId], Awaitable[Verdict]]
 """``await validator(data, author, forwarder)`` validates a message, and queues it if valid."""
-
-
-class Source(StrEnum):
-    """The way a batch was received."""
-
-    GOSSIP = "gossip"
-    BACKFILL = "backfill"
-    """Fetched from a peer's list of recent batches."""
-    GAP = "gap"
-    """Fetched to fill a gap in a publisher's sequence."""
-    PULL = "pull"
-    """Fetched after an announcement, because it is too large for gossip."""
 
 
 _FAMILY_CHARS = 64

@@ -31,7 +31,8 @@ from shoal_p2p.ipc.transcript_builder import WORKER_S, TranscriptBuilder
 from shoal_p2p.ipc.views import CoreViews
 from shoal_p2p.rollouts.outbox import Outbox
 from shoal_p2p.rollouts.pool import RolloutPool
-from shoal_p2p.rollouts.recent import RecentGroup
+from shoal_p2p.rollouts.recent import RecentGroup, RecentRollouts
+from shoal_p2p.rollouts.training_stats import TrainingStats
 from shoal_p2p.swarm_node import SwarmNode
 from shoal_p2p.trainer_child import ChildState, TrainerChild
 from shoal_tasks.errors import TaskError
@@ -49,6 +50,8 @@ class NodeViews(CoreViews):
         outbox: Outbox,
         pool: RolloutPool,
         link: TrainerLink,
+        recent: RecentRollouts,
+        learning: TrainingStats,
         child: TrainerChild | None,
         exchange: RolloutExchange,
         judge: JudgeLink | None = None,
@@ -56,8 +59,8 @@ class NodeViews(CoreViews):
         super().__init__(member)
         self._outbox = outbox
         self._pool = pool
-        self._recent = link.recent
-        self._learning = link.learning
+        self._recent = recent
+        self._learning = learning
         self._link = link
         self._child = child
         self._exchange = exchange
@@ -71,12 +74,13 @@ class NodeViews(CoreViews):
 
     async def status(self, options: Mapping[str, Any]) -> Status:
         """The node at a glance."""
-        pool, outbox, trainer = self._pool, self._outbox, self._trainer()
+        outbox, trainer = self._outbox, self._trainer()
+        counters = self._member.peer.events.counters
         return replace(
             await super().status(options),
             round=trainer.round,
-            groups_published=pool.groups_published,
-            groups_received=pool.groups_received,
+            groups_published=counters.groups_published,
+            groups_received=counters.groups_received,
             groups_external_used=trainer.groups_external_used or 0,
             outbox=OutboxCounts(
                 unsent=outbox.num_unsent,

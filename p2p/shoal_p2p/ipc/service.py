@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,6 @@ import trio
 from shoal_base.bounded import MANY
 from shoal_base.waits import HOUR_S
 from shoal_ipc import messages as m
-from shoal_p2p.buffer.types import BufferEntry
 from shoal_p2p.ipc.inspector import Control, InspectorService, TaskOrder, View
 from shoal_p2p.ipc.judge_link import JudgeLink
 from shoal_p2p.rollouts.outbox import (
@@ -24,8 +23,6 @@ from shoal_p2p.rollouts.outbox import (
     split_by_topic,
 )
 from shoal_p2p.rollouts.pool import RolloutPool
-from shoal_p2p.rollouts.recent import RecentRollouts
-from shoal_p2p.rollouts.training_stats import TrainingStats
 from shoal_p2p.store.store import StoreError, StoreFault
 from shoal_wire.framing import MAX_IPC_FRAME_BYTES
 from shoal_wire.manifest import Manifest
@@ -40,19 +37,10 @@ _MAX_SAMPLE_BYTES = MAX_IPC_FRAME_BYTES // 2
 
 
 class TrainerLink:
-    """The trainer on the node's socket: its connection, its status, and the outcomes it reports."""
+    """The trainer on the node's socket: its connection and its status."""
 
-    def __init__(
-        self,
-        *,
-        recent: RecentRollouts,
-        learning: TrainingStats,
-        wall_ms: Callable[[], int],
-    ) -> None:
+    def __init__(self) -> None:
         """No trainer is connected at first."""
-        self.recent = recent
-        self.learning = learning
-        self._wall_ms = wall_ms
         self.holder: str | None = None
         self.pid: int | None = None
         self.status: dict[str, Any] = {}
@@ -69,12 +57,6 @@ class TrainerLink:
     def on_disconnect(self) -> None:
         """Record that its connection has ended."""
         self.holder = self.pid = None
-
-    def record_outcomes(self, body: m.Report) -> None:
-        """Record the outcomes of a round's groups."""
-        self.learning.take(body.round, body.outcomes, now_ms=self._wall_ms())
-        for one in body.outcomes:
-            self.recent.outcome(one.group_id, one.skip_reason)
 
 
 class Service(InspectorService):
@@ -153,10 +135,9 @@ class Service(InspectorService):
             case m.Report():
                 # First the rewards: a group that is consumed leaves the buffer.
                 for report in body.groups:
-                    self._link.recent.verified(report.group_id, report.rewards)
                     self._pool.verified(report.group_id, report.rewards)
                 if body.round:
-                    self._link.record_outcomes(body)
+                    self._pool.trained(body.round, body.outcomes)
                 ended = await self._pool.settle(holder, body.consumed_ids, body.released_ids)
                 return m.Ok(count=len(body.groups) + ended)
             case m.TrainerStatus():
@@ -198,10 +179,8 @@ class Service(InspectorService):
             holder,
             min(body.num_external, MANY),
             lease_seconds=_lease_seconds(body.lease_seconds),
+            max_bytes=_MAX_SAMPLE_BYTES,  # of one reply; the trainer samples again for more
         )
-        entries = self._within_a_frame(holder, entries)
-        for entry in entries:
-            self._link.learning.origins.note(entry)
         return m.SampleReply(
             groups=tuple(
                 replace(entry.group, network=entry.network[: m.MAX_LABEL_CHARS])
@@ -209,17 +188,6 @@ class Service(InspectorService):
             ),
             ready_external=self._pool.buffer.ready(),
         )
-
-    def _within_a_frame(self, holder: str, entries: list[BufferEntry]) -> list[BufferEntry]:
-        """Release entries that do not fit into one reply; the trainer samples again for more."""
-        size = 0
-        for index, entry in enumerate(entries):
-            size += entry.num_bytes
-            if index and size > _MAX_SAMPLE_BYTES:
-                rest = [other.group.group_id for other in entries[index:]]
-                self._pool.buffer.release(rest, holder)
-                return entries[:index]
-        return entries
 
     def _ask_judge(self, body: m.JudgeAsk | m.JudgeAnswer) -> m.Body:
         if self._judge is None:

@@ -1,6 +1,6 @@
 """Remembers other batches with a buffered group, to replace it if it is removed. No I/O.
 
-    group is buffered already ─▶ note ─▶ it is removed ─▶ take: the batch to read from disk
+    group is buffered already ─▶ add ─▶ it is removed ─▶ take: the batch to read from disk
 
 The first publisher of a content is credited with it, even if it copied it, and can remove it again:
 with a second batch under the same number, or by displacing it. Then the next publisher's copy is
@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shoal_base.bounded import BoundedDict
+from shoal_p2p.buffer.pool import share_key_of
+from shoal_p2p.buffer.types import BufferEntry
 from shoal_p2p.store.types import Deliverer
 from shoal_wire.types import BatchId, GroupId, PeerId
 
@@ -43,12 +45,21 @@ class DuplicateIndex:
     def __iter__(self) -> Iterator[GroupId]:
         return iter(tuple(self._of))
 
-    def note(self, group_id: GroupId, copy: Copy) -> None:
-        """Remember one more batch with a group.
+    def add(self, entry: BufferEntry) -> None:
+        """Remember the batch of a group that another publisher delivered before.
 
         Beyond the limit, the latest one of the source with the most is dropped.
         """
-        copies = self._of.setdefault(group_id, [])
+        copy = Copy(
+            batch_id=entry.group.batch_id,
+            publisher=entry.group.publisher,
+            received_at=entry.received_at,
+            deliverer=Deliverer(peer_id=PeerId(entry.connection), network=entry.network)
+            if entry.connection
+            else None,
+            source=", ".join(share_key_of(entry)[:2]),
+        )
+        copies = self._of.setdefault(entry.group.group_id, [])
         if copy.publisher not in [one.publisher for one in copies]:
             copies.append(copy)
         if len(copies) > MAX_COPIES:

@@ -18,7 +18,7 @@ from typing import Final
 from shoal_base.bounded import MANY, BoundedDict
 from shoal_base.waits import HOUR_S, MINUTE_S
 from shoal_ipc.messages import GroupOutcome
-from shoal_p2p.buffer.types import BufferEntry
+from shoal_p2p.events import GroupLeased
 from shoal_wire.types import GroupId, PeerId
 
 MINUTE_MS: Final = int(1000 * MINUTE_S)
@@ -99,9 +99,9 @@ class NetworkShares:
         self._leased: BoundedDict[GroupId, tuple[str, PeerId]] = BoundedDict(MANY)
         self._networks: BoundedDict[str, _Origin] = BoundedDict(MAX_TRACKED)
 
-    def note(self, entry: BufferEntry) -> None:
+    def add_leased(self, leased: GroupLeased) -> None:
         """Record the publisher of a leased group."""
-        self._leased[entry.group.group_id] = (entry.network, entry.group.publisher)
+        self._leased[leased.group_id] = (leased.network, leased.publisher)
 
     def add_outcome(self, one: GroupOutcome, now_ms: int) -> None:
         """Count the signal of an external group of a round; unused groups do not count."""

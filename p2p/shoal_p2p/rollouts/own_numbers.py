@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal_p2p.events import BatchKept, Event
+from shoal_p2p.events import BatchStored, Event
 from shoal_wire.manifest import Manifest
 
 
@@ -15,7 +15,7 @@ class OwnNumbers:
 
     def on_event(self, event: Event) -> None:
         """Record an own batch that is on disk."""
-        if isinstance(event, BatchKept) and event.own:
+        if isinstance(event, BatchStored) and event.own:
             batch = event.signed.batch
             self.record(self._manifest.key_of(batch.groups[0].task), batch.sequence)
 

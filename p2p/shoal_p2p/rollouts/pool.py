@@ -7,6 +7,7 @@ consumed in memory, so after a crash no group returns whose effect is in a check
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -17,10 +18,20 @@ from shoal_base.bounded import BoundedDict
 from shoal_base.ranges import Bytes, Ranged, Seconds
 from shoal_base.waits import LATELY_S, MINUTE_S
 from shoal_ipc.answers.node import Buffer
-from shoal_p2p.buffer.pool import share_key_of, source_of
+from shoal_ipc.messages import GroupOutcome
+from shoal_p2p.buffer.pool import source_of
 from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.buffer.types import BufferEntry, InsertOutcome
-from shoal_p2p.events import BatchKept, BatchWithdrawn, Event, EventHandler, NewGroups
+from shoal_p2p.events import (
+    BatchReceived,
+    BatchStored,
+    BatchWithdrawn,
+    EventSink,
+    GroupLeased,
+    GroupsStored,
+    GroupVerified,
+    RoundTrained,
+)
 from shoal_p2p.intake.ledger import Equivocation, PublisherLedger
 from shoal_p2p.intake.validation import Rejected, weight_of
 from shoal_p2p.reputation.publisher_weights import PublisherWeights
@@ -101,11 +112,9 @@ class RolloutPool:
         settings: PoolSettings,
         reputation: Reputation | None = None,
         network_of: Callable[[PeerId], str] = str,
-        keepers: Sequence[EventHandler] = (),
+        events: EventSink | None = None,
     ) -> None:
-        """`keepers` get events in this order, even if an earlier one fails. `network_of` returns
-        the network of a publisher (`MetNetworks.network_of`).
-        """
+        """`network_of` returns the network of a publisher (`MetNetworks.network_of`)."""
         self._buffer = buffer
         self._store = store
         self._me = me
@@ -113,7 +122,7 @@ class RolloutPool:
         self._settings = settings
         self._reputation = reputation
         self._network_of = network_of
-        self._keepers = tuple(keepers)
+        self._events = events or EventSink()
         self._withdrawn: BoundedDict[BatchId, None] = BoundedDict()
         self._reopener = Reopener(store.in_thread, max_bytes=manifest.rules.max_batch_bytes)
         self._copies = DuplicateIndex(2 * buffer.max_groups)
@@ -127,8 +136,6 @@ class RolloutPool:
         """Set when there are unwritten batches."""
         self._turn_groups = self._turn_completions = 0
         """Inserted since other tasks last ran."""
-        self.groups_received = 0
-        self.groups_published = 0
 
     @property
     def buffer(self) -> ReplayBuffer:
@@ -154,7 +161,9 @@ class RolloutPool:
         received_at, own = trio.current_time() - age, signed.publisher == self._me
         groups = signed.batch.groups
         if await self._buffered(signed, groups, received_at, stored.deliverer, own=own):
-            self._tell(BatchKept(signed=signed, received_ms=stored.received_ms, own=own))
+            self._events.emit(
+                BatchStored(signed=signed, received_ms=stored.received_ms, own=own, restored=True)
+            )
 
     async def run(self, *, task_status: TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Write batches to disk and drop expired groups, until cancelled."""
@@ -188,7 +197,7 @@ class RolloutPool:
         """
         for signed in batches:
             groups, deliverer = signed.batch.groups, self._bringer(signed)
-            self.groups_received += len(groups)
+            self._events.emit(BatchReceived(publisher=signed.publisher, num_groups=len(groups)))
             if await self._buffered(signed, groups, trio.current_time(), deliverer):
                 self._unwritten.append((signed, deliverer, self._store.wall_ms()))
                 self._unwritten_bytes += len(signed.envelope)
@@ -261,20 +270,21 @@ class RolloutPool:
             return
         for signed, _, received_ms in kept:
             if signed.batch_id not in self._withdrawn:
-                self._tell(BatchKept(signed=signed, received_ms=received_ms, own=False))
+                self._events.emit(BatchStored(signed=signed, received_ms=received_ms, own=False))
 
     def keep_own(self, signed: SignedBatch) -> None:
         """Record an own batch that is already on disk."""
         now = trio.current_time()
         self._take_in(published_groups(signed), len(signed.envelope), now, own=True)
-        self._tell(BatchKept(signed=signed, received_ms=self._store.wall_ms(), own=True))
-        self.groups_published += len(signed.batch.groups)
+        self._events.emit(BatchStored(signed=signed, received_ms=self._store.wall_ms(), own=True))
 
-    def lease(self, holder: str, count: int, *, lease_seconds: float) -> list[BufferEntry]:
-        """Lease up to `count` external groups."""
+    def lease(
+        self, holder: str, count: int, *, lease_seconds: float, max_bytes: float = math.inf
+    ) -> list[BufferEntry]:
+        """Lease up to `count` external groups, of at most `max_bytes` together but at least one."""
         if not count:
             return []
-        return self._buffer.lease(
+        entries = self._buffer.lease(
             count,
             holder=holder,
             now=trio.current_time(),
@@ -283,6 +293,19 @@ class RolloutPool:
             has_signal=self._has_signal if self._settings.publisher_sampling != "uniform" else None,
             by_shares=self._settings.publisher_sampling != "uniform",
         )
+        num_bytes = 0.0
+        for number, entry in enumerate(entries):
+            num_bytes += entry.num_bytes
+            if number and num_bytes > max_bytes:
+                self._buffer.release([one.group.group_id for one in entries[number:]], holder)
+                return entries[:number]
+            group = entry.group
+            self._events.emit(
+                GroupLeased(
+                    group_id=group.group_id, publisher=group.publisher, network=entry.network
+                )
+            )
+        return entries
 
     def _has_signal(self, publisher: PeerId) -> bool:
         book = self._reputation
@@ -310,6 +333,7 @@ class RolloutPool:
 
     def verified(self, group_id: GroupId, rewards: Sequence[float]) -> None:
         """Record the trainer's rewards for a group, for its publisher's weight."""
+        self._events.emit(GroupVerified(group_id=group_id, rewards=tuple(rewards)))
         theirs = self._buffer.get(group_id)
         entry = theirs or self._buffer.get_own(group_id)
         if entry is None or self._reputation is None:
@@ -323,6 +347,11 @@ class RolloutPool:
             now=trio.current_time(),
             source=source_of(entry),
         )
+
+    def trained(self, round_number: int, outcomes: Sequence[GroupOutcome]) -> None:
+        """Record what became of the groups of a round."""
+        at_ms = self._store.wall_ms()
+        self._events.emit(RoundTrained(round=round_number, outcomes=outcomes, at_ms=at_ms))
 
     async def settle(
         self, holder: str, consumed: Sequence[GroupId], released: Sequence[GroupId]
@@ -343,7 +372,7 @@ class RolloutPool:
         """Withdraw the first of two batches signed under one number; store both as evidence."""
         self._withdrawn[pair.first] = None
         self._discard(pair.publisher, pair.first)
-        self._tell(BatchWithdrawn(batch_id=pair.first))
+        self._events.emit(BatchWithdrawn(batch_id=pair.first))
         first = self.unwritten(pair.first)
         try:
             await self._store.add_equivocation(
@@ -437,10 +466,10 @@ class RolloutPool:
                 new.append(group)
             elif outcome is InsertOutcome.DUPLICATE and not own and self._is_anothers(group):
                 also.append(entry)
-        if also:
-            self._note_copies(also)
+        for entry in also:
+            self._copies.add(entry)
         if new:
-            self._tell(NewGroups(groups=tuple(new), at_ms=self._store.wall_ms()))
+            self._events.emit(GroupsStored(groups=tuple(new), at_ms=self._store.wall_ms()))
 
     def _is_anothers(self, group: PublishedGroup) -> bool:
         """Return whether the buffer has a group from another publisher than this one."""
@@ -448,26 +477,6 @@ class RolloutPool:
         if entry is None:  # withdrawn, but still leased
             return self._buffer.holds(group.group_id)
         return entry.group.publisher != group.publisher
-
-    def _note_copies(self, entries: Sequence[BufferEntry]) -> None:
-        """Record a batch whose groups were delivered by other publishers before."""
-        for entry in entries:
-            copy = Copy(
-                batch_id=entry.group.batch_id,
-                publisher=entry.group.publisher,
-                received_at=entry.received_at,
-                deliverer=_bringer_of(entry),
-                source=", ".join(share_key_of(entry)[:2]),
-            )
-            self._copies.note(entry.group.group_id, copy)
-
-    def _tell(self, event: Event) -> None:
-        for keeper in self._keepers:
-            try:
-                keeper.on_event(event)
-            except Exception:
-                # An error in one handler must not affect the others.
-                log.exception("%s failed on %s", type(keeper).__name__, type(event).__name__)
 
     def _of_use(self) -> set[BatchId]:
         """Return the batches with a buffered group, a possible replacement, or an own group."""
@@ -484,9 +493,3 @@ class RolloutPool:
             )
         except StoreError as error:
             log.log(error.log_level, "store not pruned: %s", error)
-
-
-def _bringer_of(entry: BufferEntry) -> Deliverer | None:
-    if not entry.connection:
-        return None
-    return Deliverer(peer_id=PeerId(entry.connection), network=entry.network)

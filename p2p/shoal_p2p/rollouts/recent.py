@@ -6,11 +6,10 @@ Bounded in bytes: long texts are truncated, and the oldest groups are dropped.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shoal_base.bounded import REMEMBERED
-from shoal_p2p.events import Event, NewGroups
+from shoal_p2p.events import Event, GroupsStored, GroupVerified, RoundTrained
 from shoal_p2p.intake.validation import truncate, weight_of
 from shoal_wire.types import GroupId, PeerId, PublishedGroup
 
@@ -48,10 +47,18 @@ class RecentRollouts:
         self.num_bytes = 0
 
     def on_event(self, event: Event) -> None:
-        """Remember groups that are new here."""
-        if isinstance(event, NewGroups):
-            for group in event.groups:
-                self.add(group, received_ms=event.at_ms)
+        """Remember groups that are new here, and what the trainer makes of them."""
+        match event:
+            case GroupsStored():
+                for group in event.groups:
+                    self.add(group, received_ms=event.at_ms)
+            case GroupVerified():
+                if (known := self._groups.get(event.group_id)) is not None:
+                    known.rewards = event.rewards
+            case RoundTrained():
+                for one in event.outcomes:
+                    if (known := self._groups.get(one.group_id)) is not None:
+                        known.used, known.skip_reason = not one.skip_reason, one.skip_reason
 
     def add(self, group: PublishedGroup, *, received_ms: int | None = None) -> None:
         """Remember a group; one that is known becomes the newest."""
@@ -72,18 +79,6 @@ class RecentRollouts:
         known = self._groups.pop(group_id, None)
         if known is not None:
             self.num_bytes -= known.num_bytes
-
-    def verified(self, group_id: GroupId, rewards: Sequence[float]) -> None:
-        """Record the trainer's rewards."""
-        known = self._groups.get(group_id)
-        if known is not None:
-            known.rewards = tuple(rewards)
-
-    def outcome(self, group_id: GroupId, skip_reason: str) -> None:
-        """Record the skip reason of a group, empty if it was trained on."""
-        known = self._groups.get(group_id)
-        if known is not None:
-            known.used, known.skip_reason = not skip_reason, skip_reason
 
     def of_id(self, group_id: GroupId) -> list[RecentGroup]:
         """Return the group with an id, as a list of at most one."""

@@ -23,6 +23,7 @@ from typing_extensions import TypedDict
 from shoal_base.bounded import REMEMBERED, BoundedDict
 from shoal_ipc import messages as m
 from shoal_ipc.answers.learning import FamilyStats, LastHour, Ledger, PublisherStats
+from shoal_p2p.events import Event, GroupLeased, RoundTrained
 from shoal_p2p.rollouts.network_shares import (
     MAX_TRACKED,
     MINUTE_MS,
@@ -145,6 +146,14 @@ class TrainingStats:
         """Additions of the latest rounds; older ones cannot be undone."""
         self._began_ms = 0
         """Time when the first round was recorded; 0 before it."""
+
+    def on_event(self, event: Event) -> None:
+        """Record leased groups, and the outcomes of a round."""
+        match event:
+            case GroupLeased():
+                self.origins.add_leased(event)
+            case RoundTrained():
+                self.take(event.round, event.outcomes, now_ms=event.at_ms)
 
     def take(self, round_number: int, outcomes: Sequence[m.GroupOutcome], *, now_ms: int) -> None:
         """Record the outcomes of a round."""

@@ -28,6 +28,7 @@ import trio
 
 from shoal_base.bounded import BoundedDict
 from shoal_base.ranges import Range, Ranged, Seconds
+from shoal_p2p.events import EventSink, ShardsChanged
 from shoal_p2p.intake.validation import TopicValidator, Validator
 from shoal_p2p.net.host import DialError
 from shoal_p2p.net.interface import DIALS_AT_ONCE, Host
@@ -90,8 +91,6 @@ class ShardChoice:
     """The shard on which this node publishes; None if it publishes nothing."""
     wanted_per_s: Callable[[], float] = lambda: 0.0
     """Returns how many external groups this node samples per second."""
-    on_change: Callable[[], None] = lambda: None
-    """Called when the subscribed shards change."""
 
 
 class _KeyShards:
@@ -156,6 +155,7 @@ class ShardKeeper:
         choices: Mapping[int, ShardChoice],
         search: PeerSearch,
         validate: TopicValidator,
+        events: EventSink | None = None,
         settings: ShardSettings | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -166,6 +166,9 @@ class ShardKeeper:
         self._keys = {key: _KeyShards(key, choice) for key, choice in choices.items()}
         self._search = search
         self._validate = validate
+        self._events = events or EventSink()
+        self._announced: frozenset[int] | None = None
+        """The shards of the latest event."""
         self._settings = settings or ShardSettings()
         self._rng = rng or random.Random()
         self._num_peers: Mapping[int, int] = {}
@@ -244,6 +247,10 @@ class ShardKeeper:
                 await self._apply_plan_of(one, subscribed.get(one.key, {}))
                 for one in self._keys.values()
             ]
+        shards = frozenset(self.shards)
+        if shards != self._announced:
+            self._announced = shards
+            self._events.emit(ShardsChanged(shards=shards))
         return any(changed)
 
     def _shards_by_key(self) -> dict[int, dict[PeerId, list[int]]]:
@@ -277,7 +284,6 @@ class ShardKeeper:
         one.last_message_at = {shard: one.last_message_at[shard] for shard in wanted}
         if before != one.chosen:
             log.debug("shards %s", one.shards)
-            one.choice.on_change()
         return before != one.chosen or own != one.own
 
     def _update_depth(

@@ -9,7 +9,7 @@ import trio
 
 from shoal_base.bounded import BoundedDict
 from shoal_base.waits import LATELY_S
-from shoal_p2p.intake.intake import BatchAccepted
+from shoal_p2p.events import BatchAccepted, Event
 from shoal_p2p.shards.depth import leaf
 from shoal_wire.manifest import Manifest
 from shoal_wire.types import PeerId
@@ -26,9 +26,10 @@ class TopicTraffic:
         """Return the counts of one key."""
         return self._by_key.setdefault(key, ShardTraffic(self._manifest))
 
-    def on_accepted(self, event: BatchAccepted) -> None:
+    def on_event(self, event: Event) -> None:
         """Count a valid external batch."""
-        self.of_key(event.key).on_accepted(event)
+        if isinstance(event, BatchAccepted):
+            self.of_key(event.key).add(event)
 
 
 class ShardTraffic:
@@ -45,7 +46,7 @@ class ShardTraffic:
         self._latest: BoundedDict[PeerId, tuple[float, int]] = BoundedDict()
         """Time of each publisher's latest batch, and its smallest shard."""
 
-    def on_accepted(self, event: BatchAccepted) -> None:
+    def add(self, event: BatchAccepted) -> None:
         """Count a valid external batch."""
         known = self._latest.get(event.publisher)
         smallest = self._manifest.path(event.publisher)[-1] if known is None else known[1]

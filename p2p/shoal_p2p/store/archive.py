@@ -23,7 +23,7 @@ from shoal_base.bounded import QUEUE_BYTES
 from shoal_base.files import is_full
 from shoal_base.waits import RETRY_S
 from shoal_p2p.disk import Refused, say_refused
-from shoal_p2p.events import BatchKept, Event
+from shoal_p2p.events import BatchStored, Event
 from shoal_p2p.state_file import open_for_reading, open_for_writing
 from shoal_p2p.threads import InThread
 from shoal_wire.manifest import Manifest
@@ -130,7 +130,7 @@ class Archive:
 
     def on_event(self, event: Event) -> None:
         """Archive every batch that was stored."""
-        if isinstance(event, BatchKept):
+        if isinstance(event, BatchStored):
             self.keep(
                 Archived(
                     batch_id=event.signed.batch_id,

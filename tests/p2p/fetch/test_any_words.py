@@ -14,6 +14,7 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal_p2p.events import Source
 from shoal_p2p.fetch.batches import BatchFetch
 from shoal_p2p.fetch.client import NoAnswerError, RolloutClient
 from shoal_p2p.fetch.context import FetchContext
@@ -21,7 +22,6 @@ from shoal_p2p.fetch.pending_fetches import PendingFetches
 from shoal_p2p.fetch.pull_queue import PullJob
 from shoal_p2p.fetch.stats import FetchStats
 from shoal_p2p.intake.ledger import PublisherLedger
-from shoal_p2p.intake.validation import Source
 from shoal_wire.digests import batch_id
 from shoal_wire.limits import ROLLOUTS_PROTOCOL
 from shoal_wire.rollout_codec import decode_query, encode_answer

@@ -272,7 +272,7 @@ async def test_a_false_listing_costs_who_gave_it(tmp_path: Path, lie: str) -> No
 
         false.answer(answer)
         if lie == "shard":
-            victim.exchange._backfill._shards = lambda: frozenset({0})
+            victim.exchange._backfill._shards = frozenset({0})
         await false.host.dial(victim.address)
         await until(lambda: victim.blamed(false.peer_id))
         good = {"sizes": Reason.WRONG_OBJECT, "garbage": Reason.WRONG_OBJECT}

@@ -13,13 +13,12 @@ from typing import Any, cast
 import trio
 import trio.testing
 
+from shoal_p2p.events import BatchAccepted, Source
 from shoal_p2p.fetch.client import NoAnswerError
 from shoal_p2p.fetch.context import FetchContext
 from shoal_p2p.fetch.gap_repair import GapDetector, GapRepair
 from shoal_p2p.fetch.stats import FetchStats
-from shoal_p2p.intake.intake import BatchAccepted
 from shoal_p2p.intake.ledger import PublisherLedger
-from shoal_p2p.intake.validation import Source
 from shoal_wire.rollout_messages import BatchRef, Listing, SinceQuery
 from shoal_wire.types import BatchId, PeerId
 from tests.support import factories as make
@@ -102,7 +101,7 @@ class Bench:
             source=source,
             delivered_by=by,
         )
-        self.watch.on_accepted(accepted)
+        self.watch.on_event(accepted)
 
     async def publish(self, publisher: PeerId, rng: random.Random) -> None:
         """Publish two batches a second; every second one is lost on its way to us."""

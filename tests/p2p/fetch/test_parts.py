@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from shoal_p2p.events import Source
 from shoal_p2p.fair import FORWARDED, PUBLISHED
 from shoal_p2p.fair.buckets import Rate
 from shoal_p2p.fetch.batch_index import BatchIndex
 from shoal_p2p.fetch.gaps import GapLimits, GapTracker
 from shoal_p2p.fetch.pull_queue import Lane, PullJob, PullQueue, QueueLimits
-from shoal_p2p.intake.validation import Source
 from shoal_wire.types import BatchId, PeerId
 from shoal_wire.verdict import Reason
 from tests.support import factories as make

@@ -102,13 +102,16 @@ async def test_a_flood_of_messages_of_unknown_topics_is_cut_off(victim: Victim) 
 
 async def test_a_valid_burst_is_neither_held_back_nor_blamed(victim: Victim) -> None:
     async with attack(victim) as attacker:
-        kept, held = victim.node.pool.groups_received, victim.counts()["read_paused"]
+        kept, held = (
+            victim.node.counters.groups_received,
+            victim.counts()["read_paused"],
+        )
         # Enough to be limited if each counted as judged in vain.
         for number in range(1, 5):
             envelopes = [attacker.author.envelope() for _ in range(150)]
             await attacker.publish(*envelopes)
             await until(
-                lambda number=number: victim.node.pool.groups_received == kept + 150 * number
+                lambda number=number: victim.node.counters.groups_received == kept + 150 * number
             )
         assert victim.score(attacker.peer_id) == 0.0
         assert victim.counts()["read_paused"] == held

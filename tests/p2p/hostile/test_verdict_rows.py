@@ -58,24 +58,24 @@ def judged_by_gossip(victim: Victim, reason: Reason) -> int:
 async def test_a_bad_batch_gets_its_verdict_and_its_sender_the_price(
     victim: Victim, reason: Reason, bad: Callable[[Attacker], bytes]
 ) -> None:
-    before, kept = seen(victim, reason), victim.node.pool.groups_received
+    before, kept = seen(victim, reason), victim.node.counters.groups_received
     async with open_hostile(victim) as attacker:
         await attacker.publish(bad(attacker))
         await until(lambda: seen(victim, reason) == before + 1)
         judged = verdict(reason)
         assert (victim.score(attacker.peer_id) < 0) == (judged.outcome is Outcome.REJECT)
-        assert victim.node.pool.groups_received == kept
+        assert victim.node.counters.groups_received == kept
         # Its next message is good and is accepted: one fault disconnects no peer.
         await attacker.publish(attacker.author.envelope())
-        await until(lambda: victim.node.pool.groups_received == kept + 1)
+        await until(lambda: victim.node.counters.groups_received == kept + 1)
 
 
 async def test_unknown_fields_of_a_batch_are_kept_unchanged(victim: Victim) -> None:
     async with open_hostile(victim) as attacker:
-        kept = victim.node.pool.groups_received
+        kept = victim.node.counters.groups_received
         content = batch_to_bytes(attacker.author.batch()) + b"\xf2\x7c\x03new"
         await attacker.publish(attacker.author.seal(compress(content)))
-        await until(lambda: victim.node.pool.groups_received == kept + 1)
+        await until(lambda: victim.node.counters.groups_received == kept + 1)
         assert victim.score(attacker.peer_id) == 0.0
 
 
@@ -91,14 +91,17 @@ async def test_an_echo_in_the_victims_own_name_is_dropped(victim: Victim) -> Non
 
 async def test_a_replay_after_gossip_has_forgotten_it_is_a_duplicate(victim: Victim) -> None:
     async with open_hostile(victim) as attacker:
-        kept, before = victim.node.pool.groups_received, seen(victim, Reason.DUPLICATE)
+        kept, before = (
+            victim.node.counters.groups_received,
+            seen(victim, Reason.DUPLICATE),
+        )
         envelope = attacker.author.envelope()
         await attacker.publish(envelope)
-        await until(lambda: victim.node.pool.groups_received == kept + 1)
+        await until(lambda: victim.node.counters.groups_received == kept + 1)
         victim.node.member.gossip._mesh._duplicates._copies.clear()  # type: ignore[attr-defined]
         await attacker.publish(envelope)
         await until(lambda: seen(victim, Reason.DUPLICATE) == before + 1)
-        assert victim.node.pool.groups_received == kept + 1
+        assert victim.node.counters.groups_received == kept + 1
         assert victim.score(attacker.peer_id) == 0.0, "a duplicate is ignored"
 
 
@@ -109,10 +112,13 @@ async def test_two_batches_under_one_number_lose_both_and_cost_the_signer_alone(
         signer = another(attacker)
         one = signer.envelope(signer.batch([make.group(1)], sequence=77))
         two = signer.envelope(signer.batch([make.group(2)], sequence=77))
-        before, kept = seen(victim, Reason.EQUIVOCATION), victim.node.pool.groups_received
+        before, kept = (
+            seen(victim, Reason.EQUIVOCATION),
+            victim.node.counters.groups_received,
+        )
         first = signed_by(signer.identity, victim.topic, one, 1)
         await attacker.send_rpc(rpc_pb2.RPC(publish=[first]))
-        await until(lambda: victim.node.pool.groups_received == kept + 1)
+        await until(lambda: victim.node.counters.groups_received == kept + 1)
         second = signed_by(signer.identity, victim.topic, two, 2)
         await other.send_rpc(rpc_pb2.RPC(publish=[second]))
         await until(lambda: seen(victim, Reason.EQUIVOCATION) == before + 1)
@@ -130,13 +136,16 @@ async def test_answers_to_reserved_questions_are_not_kept_and_cost_their_signer_
         signer = another(forwarder)
         groups = [make.group(1), make.group(of=make.task(2, seed=seed))]
         data = signer.envelope(signer.batch(groups))
-        before, kept = seen(victim, Reason.RESERVED_TASK), victim.node.pool.groups_received
+        before, kept = (
+            seen(victim, Reason.RESERVED_TASK),
+            victim.node.counters.groups_received,
+        )
         message = signed_by(signer.identity, victim.topic, data)
         await forwarder.send_rpc(rpc_pb2.RPC(publish=[message]))
         await until(lambda: seen(victim, Reason.RESERVED_TASK) == before + 1)
         assert victim.score(signer.peer_id) == pytest.approx(-4.0, abs=0.1)
         assert victim.score(forwarder.peer_id) == 0.0, "it may be of another version"
-        assert victim.node.pool.groups_received == kept
+        assert victim.node.counters.groups_received == kept
 
 
 async def test_after_every_row_the_node_works(victim: Victim) -> None:

@@ -10,9 +10,9 @@ import pytest
 import trio
 import trio.testing
 
+from shoal_p2p.events import Source
 from shoal_p2p.intake.intake import WAITING_BATCHES
 from shoal_p2p.intake.ledger import LedgerLimits, PublisherLedger
-from shoal_p2p.intake.validation import Source
 from shoal_tasks.errors import UnknownFamily, WorkerUnavailable
 from shoal_wire.types import SignedBatch
 from shoal_wire.verdict import Outcome, Reason

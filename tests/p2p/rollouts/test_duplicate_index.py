@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import trio
 import trio.testing
 
-from shoal_p2p.rollouts.duplicate_index import MAX_COPIES, Copy, DuplicateIndex
+from shoal_p2p.buffer.types import BufferEntry
+from shoal_p2p.rollouts.duplicate_index import MAX_COPIES, DuplicateIndex
 from shoal_wire.digests import group_id
 from shoal_wire.types import BatchId, GroupId, PeerId, RolloutGroup, SignedBatch
 from shoal_wire.verdict import Outcome, Reason
+from tests.p2p.buffer.entries import entry
 from tests.support import factories as make
 from tests.support.local_node import LocalNode, open_local_node, wall_ms
 
@@ -126,11 +128,11 @@ class Schedule:
         return judged.reason
 
     async def lease(self, node: LocalNode) -> None:
-        leased = node.pool.lease(TRAINER, self.rng.randint(1, 3), lease_seconds=600.0)
-        for entry in leased:
-            assert entry.group.group_id not in self.content.leased | self.content.consumed
-            assert entry.group.group_id in self.content.ids
-            self.content.leased.add(entry.group.group_id)
+        found = node.pool.lease(TRAINER, self.rng.randint(1, 3), lease_seconds=600.0)
+        for leased_one in found:
+            assert leased_one.group.group_id not in self.content.leased | self.content.consumed
+            assert leased_one.group.group_id in self.content.ids
+            self.content.leased.add(leased_one.group.group_id)
 
     async def settle(self, node: LocalNode) -> None:
         held = sorted(self.content.leased)
@@ -158,24 +160,21 @@ async def test_what_a_copier_withdraws_is_taken_from_the_author(tmp_path: Path) 
             raise
 
 
-def copy_of(number: int, source: str = "bad") -> Copy:
-    return Copy(
-        batch_id=BatchId(bytes([number]) * 32),
-        publisher=PeerId(str(number)),
-        received_at=float(number),
-        deliverer=None,
-        source=source,
-    )
+def copy_of(number: int, *, of: int = 1, network: str = "bad") -> BufferEntry:
+    """The group `of` in a batch of a publisher of a network."""
+    made = entry(of, str(number), received_at=float(number))
+    batch = replace(made.group, batch_id=BatchId(bytes([number]) * 32))
+    return replace(made, group=batch, network=network)
 
 
 def test_a_copy_by_another_network_finds_room_among_many_of_one() -> None:
-    copies, group = DuplicateIndex(10), group_id(make.group(1))
+    copies, group = DuplicateIndex(10), copy_of(1).group.group_id
     for number in range(2 * MAX_COPIES):
-        copies.note(group, copy_of(number))
-        copies.note(group, copy_of(number))
-    copies.note(group, copy_of(99, "its own"))
+        copies.add(copy_of(number))
+        copies.add(copy_of(number))
+    copies.add(copy_of(99, network="its own"))
     for number in range(100, 200):
-        copies.note(group, copy_of(number))
+        copies.add(copy_of(number))
     assert len(copies.batch_ids()) == MAX_COPIES
     taken = [copies.take(group) for _ in range(MAX_COPIES)]
     assert [one.received_at for one in taken if one] == [*map(float, range(MAX_COPIES - 1)), 99.0]
@@ -185,7 +184,7 @@ def test_a_copy_by_another_network_finds_room_among_many_of_one() -> None:
 def test_copies_are_bounded_in_groups_and_forgotten() -> None:
     copies = DuplicateIndex(10)
     for number in range(30):
-        copies.note(group_id(make.group(number)), copy_of(number))
-    assert list(copies) == [group_id(make.group(number)) for number in range(20, 30)]
-    copies.forget(group_id(make.group(25)))
+        copies.add(copy_of(number, of=number))
+    assert list(copies) == [copy_of(1, of=number).group.group_id for number in range(20, 30)]
+    copies.forget(copy_of(1, of=25).group.group_id)
     assert len(copies.batch_ids()) == 9

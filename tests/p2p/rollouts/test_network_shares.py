@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_ipc.messages import GroupOutcome
+from shoal_p2p.events import GroupLeased
 from shoal_p2p.peers.met_networks import UNKNOWN_NETWORK
 from shoal_p2p.rollouts.network_shares import WINDOW_MINUTES, NetworkShares
 from shoal_wire.types import PeerId
@@ -23,10 +23,12 @@ def learn(
 ) -> None:
     """Let the trainer be given a group and learn from it."""
     publisher = name or network
-    given_out = replace(entry(next(_numbers), publisher), network=network)
-    origins.note(given_out)
+    leased = entry(next(_numbers), publisher).group
+    origins.add_leased(
+        GroupLeased(group_id=leased.group_id, publisher=leased.publisher, network=network)
+    )
     outcome = GroupOutcome(
-        group_id=given_out.group.group_id,
+        group_id=leased.group_id,
         publisher=PeerId(publisher),
         model="",
         family="",

@@ -12,7 +12,14 @@ import pytest
 import trio
 
 from shoal_p2p.buffer.types import BufferEntry
-from shoal_p2p.events import BatchKept, BatchWithdrawn, Event, NewGroups
+from shoal_p2p.events import (
+    BatchReceived,
+    BatchStored,
+    BatchWithdrawn,
+    Event,
+    EventSink,
+    GroupsStored,
+)
 from shoal_p2p.peers.met_networks import UNKNOWN_NETWORK
 from shoal_p2p.rollouts import pool as pool_module
 from shoal_p2p.rollouts.pool import COMPLETIONS_A_STEP, GROUPS_A_STEP
@@ -91,7 +98,7 @@ async def test_a_restart_brings_back_own_and_other_groups_with_their_age(tmp_pat
         await node.share(make.group(7))
         before = node.buffer.stats(trio.current_time())
         received = [item.received_at for item in all_here(node)]
-        assert node.pool.groups_received == 2
+        assert node.live.counters.groups_received == 2
     async with start(tmp_path) as node:
         after = node.buffer.stats(trio.current_time())
         assert (after.groups, after.local_groups) == (before.groups, before.local_groups) == (2, 1)
@@ -204,11 +211,13 @@ async def test_a_full_disk_keeps_others_groups_in_memory(
 ) -> None:
     async with start(tmp_path) as node:
         notes = Notes()
-        node.pool._keepers = (notes,)
+        node.pool._events = EventSink(notes)
         monkeypatch.setattr(node.store, "add_all", full_disk)
         await node.receive(author().sign(1))
         assert node.buffer.ready() == 1
-        assert [type(event) for event in notes.events] == [NewGroups], "others cannot have it"
+        assert [type(event) for event in notes.events] == [BatchReceived, GroupsStored], (
+            "others cannot have it"
+        )
 
 
 async def test_what_is_withdrawn_while_others_are_kept_is_not_written(tmp_path: Path) -> None:
@@ -216,14 +225,14 @@ async def test_what_is_withdrawn_while_others_are_kept_is_not_written(tmp_path: 
     first, second = ann.sign(1, sequence=5), ann.sign(2, sequence=5)
     others = [bob.sign(10 + number, sequence=1 + number) for number in range(4)]
     async with start(tmp_path) as node:
-        node.pool._keepers = (notes,)
+        node.pool._events = EventSink(notes)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(node.pool.keep_all, [first, *others])
             while len(external_ids(node)) < 3:
                 await trio.lowlevel.checkpoint()
             await node.withdraw(first, second)
         await node.pool.write_all()
-        kept = [event.signed for event in notes.events if isinstance(event, BatchKept)]
+        kept = [event.signed for event in notes.events if isinstance(event, BatchStored)]
         assert sorted(one.batch_id for one in kept) == sorted(one.batch_id for one in others)
     async with start(tmp_path) as node:
         assert external_ids(node) == {group_id(one.batch.groups[0]) for one in others}
@@ -233,10 +242,10 @@ async def test_what_comes_within_half_a_second_shares_a_transaction(tmp_path: Pa
     ann, notes, writes = author(), Notes(), list[int]()
 
     def on_disk() -> list[BatchId]:
-        return [one.signed.batch_id for one in notes.events if isinstance(one, BatchKept)]
+        return [one.signed.batch_id for one in notes.events if isinstance(one, BatchStored)]
 
     async with start(tmp_path) as node:
-        node.pool._keepers, add_all = (notes,), node.store.add_all
+        node.pool._events, add_all = EventSink(notes), node.store.add_all
 
         async def counted(rows: Sequence[External]) -> None:
             writes.append(len(rows))
@@ -277,13 +286,13 @@ async def test_others_have_turns_while_a_batch_is_taken_in(tmp_path: Path) -> No
 
     class Watching:
         def on_event(self, event: Event) -> None:
-            if isinstance(event, NewGroups):
+            if isinstance(event, GroupsStored):
                 completions = sum(len(one.group.completions) for one in event.groups)
                 taken.append((next(turns), len(event.groups), completions))
 
     ann = author()
     async with start(tmp_path) as node, trio.open_nursery() as nursery:
-        node.pool._keepers = (Watching(),)
+        node.pool._events = EventSink(Watching())
         nursery.start_soon(take_turns)
         for number in range(60):
             groups = many_groups(rng, 1000 * number)
@@ -311,23 +320,24 @@ async def test_keepers_hear_of_groups_batches_and_withdrawals(tmp_path: Path) ->
     ann, notes = author(), Notes()
     signed = ann.sign(1, 2, sequence=5)
     async with start(tmp_path) as node:
-        node.pool._keepers = (notes,)
+        node.pool._events = EventSink(notes)
         await node.receive(signed)
         own = await node.share(make.group(7))
         await node.receive(ann.sign(1, sequence=6))
-        new, kept, own_new, own_kept, known_kept = notes.events
-        assert isinstance(new, NewGroups)
+        received, new, kept, own_new, own_kept, _, known_kept = notes.events
+        assert received == BatchReceived(publisher=ann.peer_id, num_groups=2)
+        assert isinstance(new, GroupsStored)
         assert [group.group for group in new.groups] == list(signed.batch.groups)
-        assert isinstance(kept, BatchKept)
+        assert isinstance(kept, BatchStored)
         assert (kept.signed, kept.own) == (signed, False)
-        assert isinstance(own_new, NewGroups)
+        assert isinstance(own_new, GroupsStored)
         assert own_new.groups[0].publisher == ME.peer_id
-        assert isinstance(own_kept, BatchKept)
+        assert isinstance(own_kept, BatchStored)
         assert (own_kept.signed, own_kept.own) == (own.signed, True)
         # Its only group is here already: the batch is kept, but nothing in it is new.
-        assert isinstance(known_kept, BatchKept)
+        assert isinstance(known_kept, BatchStored)
         await node.withdraw(signed, ann.sign(3, sequence=5))
-        assert notes.events[5:] == [BatchWithdrawn(batch_id=signed.batch_id)]
+        assert notes.events[7:] == [BatchWithdrawn(batch_id=signed.batch_id)]
 
 
 async def test_one_keepers_fault_costs_the_others_nothing(
@@ -335,12 +345,12 @@ async def test_one_keepers_fault_costs_the_others_nothing(
 ) -> None:
     notes = Notes()
     async with start(tmp_path) as node:
-        node.pool._keepers = (Broken(), notes)
+        node.pool._events = EventSink(Broken(), notes)
         await node.receive(author().sign(1))
         assert node.buffer.ready() == 1
         assert len((await node.store.load()).batch_ids) == 1
-    assert [type(event) for event in notes.events] == [NewGroups, BatchKept]
-    assert "Broken failed on NewGroups" in caplog.text
+    assert [type(event) for event in notes.events] == [BatchReceived, GroupsStored, BatchStored]
+    assert "Broken failed on GroupsStored" in caplog.text
 
 
 async def test_a_batch_stays_on_disk_as_long_as_its_groups_are_here_or_shown(

@@ -7,8 +7,10 @@ import tracemalloc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal_p2p.events import GroupVerified
 from shoal_p2p.rollouts.groups import published_groups
 from shoal_p2p.rollouts.recent import MAX_BYTES, RecentRollouts
+from shoal_wire.types import GroupId
 from tests.support import factories as make
 
 
@@ -34,8 +36,8 @@ def test_rewards_come_with_the_group_whenever_they_are_known() -> None:
     first, second = groups(ann, 2)
     ring.add(first)
     ring.add(second)
-    ring.verified(second.group_id, [0.0, 1.0])
-    ring.verified(b"unknown".ljust(16), [1.0])  # type: ignore[arg-type]
+    for group_id in (second.group_id, GroupId(b"unknown".ljust(16))):
+        ring.on_event(GroupVerified(group_id=group_id, rewards=(0.0, 1.0)))
     assert [recent.rewards for recent in ring.after(0, limit=10)] == [None, (0.0, 1.0)]
 
 

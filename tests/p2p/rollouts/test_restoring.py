@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from shoal_p2p.events import Event, NewGroups
+from shoal_p2p.events import Event, GroupsStored
 from shoal_p2p.fetch.exchange import RolloutExchange
 from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.rollouts import reopening as reopening_module
@@ -57,7 +57,7 @@ async def test_others_have_turns_while_what_is_on_disk_is_put_back(
     notice = RecentRollouts.on_event
 
     def noted(recent: RecentRollouts, event: Event) -> None:
-        if isinstance(event, NewGroups):
+        if isinstance(event, GroupsStored):
             seen = in_steps.setdefault(turns.count, [0, 0])
             seen[0] += len(event.groups)
             seen[1] += sum(len(one.group.completions) for one in event.groups)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal_bootstrap.peer import BootstrapPeer
-from shoal_p2p.intake.validation import Source
+from shoal_p2p.events import Source
 from shoal_p2p.node import Node
 from shoal_tasks.families import coordinates
 from shoal_tasks.task_file import load_task_file

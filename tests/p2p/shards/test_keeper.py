@@ -13,8 +13,7 @@ import trio
 import trio.testing
 
 from shoal_bootstrap.peer import BootstrapPeer, MeetingPoint
-from shoal_p2p.intake.intake import BatchAccepted
-from shoal_p2p.intake.validation import Source
+from shoal_p2p.events import BatchAccepted, Source
 from shoal_p2p.live_node import NodeComponents
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.node import Node
@@ -187,7 +186,7 @@ async def test_publishers_are_counted_by_shard_at_any_depth_and_forgotten(
 
     def accept(peers: list[PeerId]) -> None:
         for peer_id in peers:
-            traffic.on_accepted(
+            traffic.add(
                 BatchAccepted(
                     publisher=peer_id,
                     sequence=1,
