@@ -22,7 +22,7 @@ from shoal_p2p.gossip.interface import PeerScorer
 from shoal_p2p.gossip.rpc import Message, Rpc
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_wire.types import PeerId
-from shoal_wire.verdict import Outcome, Verdict
+from shoal_wire.verdict import Outcome, Reason, Verdict
 
 _MAX_HELD = 4096
 """Most RPCs of a paused peer. TCP would slow it down; here the oldest are lost."""
@@ -55,14 +55,10 @@ class SimulatedGossip(MeshGossip):
     ) -> None:
         """`first_sequence` must be above every number of an earlier life."""
         settings = settings or GossipSettings()
-        most = settings.limits.max_message_bytes
         super().__init__(
             host.peer_id,
             scorer=scorer,
             settings=settings,
-            reject_reason=lambda message: reject_reason(message, most),
-            pack=_alone,
-            source_of=host.source_of,
             rng=rng,
         )
         self._host = host
@@ -78,6 +74,15 @@ class SimulatedGossip(MeshGossip):
         host.gossip = self
         host.attach(self)
         host.add_peer_callbacks(connected=self._greet, disconnected=self._forget)
+
+    def reject_reason(self, message: Message) -> Reason | None:
+        return reject_reason(message, self._settings.limits.max_message_bytes)
+
+    def pack(self, message: Message) -> Rpc:
+        return _alone(message)
+
+    def _source_of(self, peer: PeerId) -> str:
+        return self._host.source_of(peer)
 
     def start(self) -> None:
         """Start the heartbeat, at a different phase than other nodes."""

@@ -18,13 +18,14 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 from shoal_p2p.gossip.codec import encode
 from shoal_p2p.gossip.mesh import Mesh
 from shoal_p2p.gossip.rpc import Event, Forward, Message, MessageReceived, Rpc, SendRpc, Validate
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_wire.types import PeerId
-from shoal_wire.verdict import ACCEPT
+from shoal_wire.verdict import ACCEPT, Reason
 
 TOPIC = "/shoal/1/" + 64 * "0" + "/rollouts/0"
 DIALS = 8
@@ -36,6 +37,21 @@ MESSAGE_BYTES = 270
 """Topic, author, key, number and signature of a message (docs/benchmarks.md)."""
 FRAME_BYTES = 30
 """Yamux's header, noise's length and tag."""
+
+
+class _Impartial:
+    """A driver that rates all peers alike, and takes every message as authentic."""
+
+    def score(self, _peer: PeerId) -> float:
+        return 0.0
+
+    rank = score
+
+    def reject_reason(self, _message: Message) -> Reason | None:
+        return None
+
+    def pack(self, message: Message) -> Any:
+        return message
 
 
 class MeshSwarm:
@@ -100,9 +116,7 @@ class MeshSwarm:
         return Mesh(
             name,
             self._settings,
-            score=lambda _peer: 0.0,
-            reject_reason=lambda _message: None,
-            pack=lambda message: message,
+            _Impartial(),
             rng=random.Random(self._rng.random()),
         )
 

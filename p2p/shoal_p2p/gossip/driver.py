@@ -8,7 +8,6 @@ import random
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import partial
 from typing import Any
 
 import trio
@@ -48,30 +47,29 @@ class MeshGossip(Gossip, ABC):
         *,
         scorer: PeerScorer,
         settings: GossipSettings,
-        reject_reason: Callable[[Message], Reason | None],
-        pack: Callable[[Message], Any],
-        source_of: Callable[[PeerId], str],
         rng: random.Random,
     ) -> None:
-        """`source_of` returns the network of a connected peer. `Mesh` documents the other
-        callbacks."""
+        """Nothing is subscribed at first."""
         self._settings = settings
         self._scorer = scorer
         self._validators: dict[str, Validator] = {}
         self._validating = FairLimiter(settings.max_validating)
-        self._source_of = source_of
         self._verdicts: Counter[Reason] = Counter()
-        self._mesh = Mesh(
-            own,
-            settings,
-            score=partial(self._safe_score, scorer.score),
-            rank=partial(self._safe_score, scorer.rank),
-            reject_reason=reject_reason,
-            pack=pack,
-            rng=rng,
-        )
+        self._mesh = Mesh(own, settings, self, rng=rng)
 
-    # Sending, by subclasses
+    # By subclasses
+
+    @abstractmethod
+    def reject_reason(self, message: Message) -> Reason | None:
+        """Return why a message breaks the signing rules or a limit; None if it is authentic."""
+
+    @abstractmethod
+    def pack(self, message: Message) -> Any:
+        """Return the frame that `_push` sends."""
+
+    @abstractmethod
+    def _source_of(self, peer: PeerId) -> str:
+        """Return the network of a connected peer."""
 
     @abstractmethod
     def _send(self, peer: PeerId, rpc: Rpc) -> None:
@@ -130,11 +128,20 @@ class MeshGossip(Gossip, ABC):
         if len(data) > limit:
             raise OversizeError(f"{len(data)} bytes; a gossip message holds at most {limit}")
 
-    def _safe_score(self, judge: Callable[[PeerId], float], peer: PeerId) -> float:
+    # Rating of peers, for the mesh: the scorer is the node's own code, and runs for every message
+
+    def score(self, peer: PeerId) -> float:
         try:
-            return judge(peer)
-        except Exception:  # the scorer is the node's own code, and runs for every message
+            return self._scorer.score(peer)
+        except Exception:
             logger.exception("the score function failed")
+            return 0.0
+
+    def rank(self, peer: PeerId) -> float:
+        try:
+            return self._scorer.rank(peer)
+        except Exception:
+            logger.exception("the rank function failed")
             return 0.0
 
     # Events

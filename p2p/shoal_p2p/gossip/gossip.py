@@ -39,7 +39,7 @@ from shoal_p2p.gossip.ihave import READ_BEHIND_S
 from shoal_p2p.gossip.interface import PeerScorer
 from shoal_p2p.gossip.mesh import MESSAGE_OVERHEAD_BYTES
 from shoal_p2p.gossip.outbound import OutboundQueue, median_wait_s
-from shoal_p2p.gossip.rpc import MessageReceived, Rpc
+from shoal_p2p.gossip.rpc import Message, MessageReceived, Rpc
 from shoal_p2p.gossip.sequence_numbers import SequenceNumbers
 from shoal_p2p.gossip.settings import GossipSettings
 from shoal_p2p.net.address import bytes_of_peer_id
@@ -60,6 +60,7 @@ from shoal_p2p.net.windows import MAX_BODY_BYTES, WindowedStream
 from shoal_p2p.net.yamux import abort
 from shoal_p2p.reputation.scoring import Cause
 from shoal_wire.types import PeerId
+from shoal_wire.verdict import Reason
 
 if TYPE_CHECKING:
     from trio_typing import TaskStatus
@@ -88,14 +89,11 @@ class Libp2pGossip(MeshGossip):
     ) -> None:
         """`numbers` are the messages' sequence numbers; the default forgets them at its end."""
         settings = settings or GossipSettings()
-        limits = self._limits = settings.limits
+        self._limits = settings.limits
         super().__init__(
             host.peer_id,
             scorer=scorer,
             settings=settings,
-            reject_reason=lambda message: reject_reason(message.signed, limits.max_message_bytes),
-            pack=pack,
-            source_of=host.source_of,
             rng=rng or random.Random(),
         )
         self._host = host
@@ -155,6 +153,15 @@ class Libp2pGossip(MeshGossip):
         ]
         arriving, waiting = super().lag_s(sent_since), median_wait_s(waits)
         return arriving if not waiting else max(arriving or 0.0, waiting)
+
+    def reject_reason(self, message: Message) -> Reason | None:
+        return reject_reason(message.signed, self._limits.max_message_bytes)
+
+    def pack(self, message: Message) -> bytes:
+        return pack(message)
+
+    def _source_of(self, peer: PeerId) -> str:
+        return self._host.source_of(peer)
 
     def _send(self, peer: PeerId, rpc: Rpc) -> None:
         queue = self._queues.get(peer)

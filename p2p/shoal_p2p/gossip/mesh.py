@@ -20,8 +20,8 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Container, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from shoal_base.bounded import FEW
 from shoal_base.waits import LEAST_PAUSE_S, RETRY_S
@@ -30,7 +30,7 @@ from shoal_p2p.gossip.delivery_lag import DeliveryLag
 from shoal_p2p.gossip.duplicate_tracker import COPY_UNITS, DuplicateTracker, FrameCache
 from shoal_p2p.gossip.ihave import IHaveTracker, IWantTracker
 from shoal_p2p.gossip.interface import OVERLOAD
-from shoal_p2p.gossip.meshes import Meshes
+from shoal_p2p.gossip.meshes import Meshes, PeerRating
 from shoal_p2p.gossip.peers import PeerTable
 from shoal_p2p.gossip.rate_limiter import PeerRateLimit, RateLimiter
 from shoal_p2p.gossip.rpc import (
@@ -65,31 +65,30 @@ class PauseReading(NamedTuple):
     """True if the pause counts as an offence once the grace period is over."""
 
 
+class MeshDriver(PeerRating, Protocol):
+    """What a mesh asks of its driver, without I/O."""
+
+    def reject_reason(self, message: Message) -> Reason | None:
+        """Return why a message breaks the signing rules or a limit; None if it is authentic."""
+
+    def pack(self, message: Message) -> Any:
+        """Return the encoded frame that `Forward` sends."""
+
+
 class Mesh:
     """Gossipsub of one node. Input from peers never makes it raise."""
 
     def __init__(
-        self,
-        own: PeerId,
-        settings: GossipSettings,
-        *,
-        score: Callable[[PeerId], float],
-        rank: Callable[[PeerId], float] = lambda _peer: 0.0,
-        reject_reason: Callable[[Message], Reason | None],
-        pack: Callable[[Message], Any],
-        rng: random.Random,
+        self, own: PeerId, settings: GossipSettings, driver: MeshDriver, *, rng: random.Random
     ) -> None:
-        """`rank` returns how useful a peer was; `reject_reason` returns why a message breaks the
-        signing rules or a limit; `pack` encodes the frame that `Forward` sends."""
+        """Nothing is joined at first."""
         limits = settings.limits
         self._own = own
         self._shape = settings.mesh
-        self._score = score
-        self._reject_reason = reject_reason
-        self._pack = pack
+        self._driver = driver
         self._rng = rng
         self._peers = PeerTable(limits)
-        self._meshes = Meshes(settings.mesh, self._peers, score=score, rank=rank, rng=rng)
+        self._meshes = Meshes(settings.mesh, self._peers, driver, rng=rng)
         self._cache = FrameCache()
         self._ihave = IHaveTracker(MAX_IDS)
         self._iwant = IWantTracker(max_ids=MAX_IDS, rng=rng)
@@ -115,7 +114,7 @@ class Mesh:
 
     def is_graylisted(self, peer: PeerId) -> bool:
         """Return whether RPCs of `peer` are not processed."""
-        return self._score(peer) < self._shape.graylist_threshold
+        return self._driver.score(peer) < self._shape.graylist_threshold
 
     def lag_s(self, now: float, sent_since: float) -> float | None:
         """Return the delivery lag of messages sent since then, in seconds; None if unknown."""
@@ -275,7 +274,7 @@ class Mesh:
         if self.is_known(message.id, now):
             self._count_copy(peer, message, self._rate_limiter.for_peer(peer, now), now)
             return []
-        fault = self._reject_reason(message)
+        fault = self._driver.reject_reason(message)
         if fault is not None:
             # Charge only the forwarder: the alleged author may never have seen this message.
             self._charge_waste(peer, peer, message, verdict(fault), now)
@@ -344,7 +343,7 @@ class Mesh:
         limit.charge_work(judged.work_s, now, own_message=forwarder == author)
 
     def _cache_frame(self, message: Message) -> Any:
-        frame = self._pack(message)
+        frame = self._driver.pack(message)
         num_bytes = len(message.data) + MESSAGE_OVERHEAD_BYTES
         self._cache.put(message.id, message.topics[0], frame, num_bytes)
         return frame

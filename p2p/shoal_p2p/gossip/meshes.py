@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Collection
-from typing import NamedTuple
+from collections.abc import Collection
+from typing import NamedTuple, Protocol
 
 from shoal_base.waits import LOOK_S
 from shoal_p2p.gossip.peers import PeerTable
@@ -56,22 +56,25 @@ class _Backoff(NamedTuple):
     until: float
 
 
+class PeerRating(Protocol):
+    """How good peers are."""
+
+    def score(self, peer: PeerId) -> float:
+        """Return a peer's score, at most 0."""
+
+    def rank(self, peer: PeerId) -> float:
+        """Return how useful a peer was; more is better."""
+
+
 class Meshes:
     """The meshes of all topics that this node has joined."""
 
     def __init__(
-        self,
-        shape: MeshSettings,
-        peers: PeerTable,
-        *,
-        score: Callable[[PeerId], float],
-        rank: Callable[[PeerId], float],
-        rng: random.Random,
+        self, shape: MeshSettings, peers: PeerTable, rating: PeerRating, *, rng: random.Random
     ) -> None:
         self._shape = shape
         self._peers = peers
-        self._score = score
-        self._rank = rank
+        self._rating = rating
         self._rng = rng
         self.members: dict[str, dict[PeerId, float]] = {}
         """Members of each topic's mesh, with the time when each joined it."""
@@ -90,7 +93,7 @@ class Meshes:
 
     def is_fit(self, peer: PeerId) -> bool:
         """True unless the peer's score is below the gossip threshold."""
-        return self._score(peer) >= self._shape.gossip_threshold
+        return self._rating.score(peer) >= self._shape.gossip_threshold
 
     def in_backoff(self, topic: str, peer: PeerId, now: float) -> bool:
         """Return whether the peer must not be grafted yet."""
@@ -199,7 +202,7 @@ class Meshes:
             self._set_backoff(topic, peer, PRUNE_BACKOFF_S, now)
             return [*charges, _send_prune(topic, peer)]
         is_full = len(members) >= self._shape.degree_high and peer not in members
-        if is_full and not (self._dialled.get(peer) or self._rank(peer) > 0):
+        if is_full and not (self._dialled.get(peer) or self._rating.rank(peer) > 0):
             self._set_backoff(topic, peer, PRUNE_BACKOFF_S, now)
             return [_send_prune(topic, peer)]
         members.setdefault(peer, now)
@@ -271,10 +274,10 @@ class Meshes:
         The last few members that this node dialled stay.
         """
         self._rng.shuffle(peers)
-        ranks = {peer: self._rank(peer) for peer in self.members[topic]}
+        ranks = {peer: self._rating.rank(peer) for peer in self.members[topic]}
         worthiest = sorted((p for p in ranks if ranks[p] > 0), key=lambda p: -ranks[p])
         staying = set(worthiest[: self._shape.degree_score])
-        peers.sort(key=lambda peer: (self._score(peer), peer in staying))
+        peers.sort(key=lambda peer: (self._rating.score(peer), peer in staying))
         spare = self._num_dialled(topic) - self._shape.degree_out
         sends: list[SendRpc] = []
         for peer in peers:

@@ -55,19 +55,31 @@ class MeshFixture:
         pack: Callable[[Message], Any] = lambda message: message,
     ) -> None:
         self.now = 0.0
+        self._pack = pack
         self.scores: dict[PeerId, float] = {}
         self.ranks: dict[PeerId, float] = {}
         self.mesh = Mesh(
             own,
             settings or GossipSettings(),
-            score=lambda peer: self.scores.get(peer, 0.0),
-            rank=lambda peer: self.ranks.get(peer, 0.0),
-            reject_reason=lambda message: (
-                Reason.BAD_SIGNATURE if message.signed == "forged" else None
-            ),
-            pack=pack,
+            self,
             rng=random.Random(seed),
         )
+
+    def score(self, peer: PeerId) -> float:
+        """Return the score that the test has set."""
+        return self.scores.get(peer, 0.0)
+
+    def rank(self, peer: PeerId) -> float:
+        """Return the rank that the test has set."""
+        return self.ranks.get(peer, 0.0)
+
+    def reject_reason(self, message: Message) -> Reason | None:
+        """Refuse a `forgery`."""
+        return Reason.BAD_SIGNATURE if message.signed == "forged" else None
+
+    def pack(self, message: Message) -> Any:
+        """Return the frame as the test wants it."""
+        return self._pack(message)
 
     def connect(
         self, *peers: PeerId, topics: Sequence[str] = (TOPIC,), is_dialled: bool = False
