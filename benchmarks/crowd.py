@@ -100,7 +100,7 @@ async def _play(nodes: int, seconds: float, most_cpu_s: float) -> dict[str, Any]
             **crowd.figures(since=trio.current_time() / 2),
             **rates,
             **{f"{key}_worst": value for key, value in worst.items()},
-            "bootstrap_refused": crowd.bootstrap_node.conn_manager.num_refused,
+            "bootstrap_refused": crowd.bootstrap_node.conn_manager.counters.peers_refused,
         }
 
 

@@ -27,12 +27,14 @@ from benchmarks.harness import Options, Report, at_most, main, note, percentile
 from shoal_lab.simulation.clock import deterministic, jumping_clock
 from shoal_lab.simulation.host import SimulatedHost
 from shoal_lab.simulation.network import SimulatedNetwork
+from shoal_p2p.events import EventSink
 from shoal_p2p.net.identity import identity_from_seed
 from shoal_p2p.peers import services
 from shoal_p2p.peers.address_policy import AddressPolicy
 from shoal_p2p.peers.discovery import Discovery
 from shoal_p2p.reputation.conn_manager import ConnManager, max_peers_for
 from shoal_wire.limits import MANIFEST_PROTOCOL, PEERS_PROTOCOL
+from shoal_wire.types import PeerId
 
 SLOTS = 256
 CASE, QUICK = "3000x180x120", "600x36x60"
@@ -60,9 +62,8 @@ class Peer:
         self.conn_manager = ConnManager(
             host=self.host,
             max_peers=max_peers_for(slots),
-            rank=lambda _peer: 0.0,
-            is_protected=lambda _peer: False,
-            on_disconnect=self.discovery.note_full,
+            rating=self,
+            events=EventSink(self.discovery),
         )
         services.serve_peers(
             self.host,
@@ -70,11 +71,19 @@ class Peer:
             rng=rng,
             on_sent=lambda peer, _request: self._answered(peer),
         )
-        services.serve_full(self.host, self.discovery.note_full)
+        services.serve_full(self.host, self.discovery.expect_full)
         self.joined_at = trio.current_time()
         self.company_at = math.inf
         self.host.add_peer_callbacks(connected=self._on_peer)
         self._bootstrap = bootstrap.rpartition("/")[2]
+
+    def rank(self, _peer_id: PeerId) -> float:
+        """Return 0: no connection is worth more than another."""
+        return 0.0
+
+    def is_protected(self, _peer_id: PeerId) -> bool:
+        """Return False."""
+        return False
 
     async def run(self, nursery: trio.Nursery) -> None:
         """Run until cancelled."""
@@ -127,7 +136,7 @@ async def _play(count: int, arriving_s: float, after_s: float) -> dict[str, Any]
                     (
                         trio.current_time(),
                         len(bootstrap_peer.host.connected_peers()),
-                        room.num_refused,
+                        room.counters.peers_refused,
                     )
                 )
                 if len(held) % 12 == 0:
@@ -153,8 +162,8 @@ async def _play(count: int, arriving_s: float, after_s: float) -> dict[str, Any]
         "bootstrap_connections_arriving_median": median(arriving),
         "bootstrap_connections_later_median": median(later),
         "refused_arriving": max(number for at, _, number in held if at <= arriving_s),
-        "refused": bootstrap_peer.conn_manager.num_refused,
-        "let_go": bootstrap_peer.conn_manager.num_disconnected,
+        "refused": bootstrap_peer.conn_manager.counters.peers_refused,
+        "let_go": bootstrap_peer.conn_manager.counters.peers_dropped,
         "cpu_s": round(time.process_time(), 1),
     }
 

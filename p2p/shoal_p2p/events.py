@@ -4,7 +4,8 @@
     pool ────── BatchReceived, GroupsStored, BatchStored,     │
                 BatchWithdrawn, GroupLeased, GroupVerified,   ├─▶ EventSink ─▶ counters, then
                 RoundTrained                                  │                each handler
-    shards ──── ShardsChanged ────────────────────────────────┘
+    shards ──── ShardsChanged                                 │
+    reputation  PeerDropped, PeerRefused ─────────────────────┘
 
 An event says what happened, as a value. What a part knows of another part's work is a fold of
 events: shard traffic, gaps, the batches to serve, recent rollouts, training statistics, the archive
@@ -125,6 +126,21 @@ class ShardsChanged:
     shards: frozenset[int]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerDropped:
+    """This node is about to disconnect a peer, to free its slot."""
+
+    peer_id: PeerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerRefused:
+    """A newcomer was refused: all slots, or all slots of its network, are taken."""
+
+    network: str
+    """Empty if all slots are taken."""
+
+
 Event = (
     BatchAccepted
     | BatchReceived
@@ -135,6 +151,8 @@ Event = (
     | GroupVerified
     | RoundTrained
     | ShardsChanged
+    | PeerDropped
+    | PeerRefused
 )
 
 
@@ -157,6 +175,10 @@ class NodeCounters:
     """Valid batches by `Source`."""
     groups: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(Source, 0)))
     """Their groups."""
+    peers_dropped: int = 0
+    """Peers disconnected to free a slot."""
+    peers_refused: int = 0
+    """Newcomers refused because no slot was free."""
 
     def on_event(self, event: Event) -> None:
         """Count it."""
@@ -168,6 +190,10 @@ class NodeCounters:
                 self.groups_received += event.num_groups
             case BatchStored(own=True, restored=False):
                 self.groups_published += len(event.signed.batch.groups)
+            case PeerDropped():
+                self.peers_dropped += 1
+            case PeerRefused():
+                self.peers_refused += 1
 
 
 class EventSink:

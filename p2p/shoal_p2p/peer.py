@@ -100,6 +100,7 @@ class PeerNode:
         self.address_policy = AddressPolicy(self.host)
         self.punches = self.network.punches(self.address_policy)
         self.discovery = self._discovery()
+        self.events.add(self.discovery)
 
     def _manifest_source(self) -> ManifestSource:
         return ManifestSource(
@@ -147,7 +148,7 @@ class PeerNode:
             protected=self.source.bootstraps,
             max_peers=max_peers_for(self.settings.max_connections),
             is_relayed=self._is_relayed,
-            on_disconnect=self._note_full,
+            events=self.events,
             wall_ms=self.parts.wall_ms,
         )
 
@@ -199,9 +200,6 @@ class PeerNode:
             peer_id, protocol_id
         )
 
-    def _note_full(self, peer_id: PeerId) -> None:
-        self.discovery.note_full(peer_id)
-
     async def listen(self, nursery: trio.Nursery) -> FoundManifest:
         """Listen, start discovery, and determine the swarm.
 
@@ -217,7 +215,7 @@ class PeerNode:
             self.parts.rng,
             self._answered(PEERS_PROTOCOL),
         )
-        services.serve_full(self.host, self.discovery.note_full)
+        services.serve_full(self.host, self.discovery.expect_full)
         ReachServer(host=self.host, wall_ms=self.parts.wall_ms).serve()
         if (known := self.source.local()) is not None:
             self._admit(known)

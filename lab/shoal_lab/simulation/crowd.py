@@ -130,9 +130,8 @@ class CrowdNode:
         self.conn_manager = ConnManager(
             host=self.host,
             max_peers=max_peers_for(_SLOTS),
-            rank=lambda _peer: 0.0,
-            is_protected=lambda peer: peer in self._bootstraps,
-            on_disconnect=self.discovery.note_full,
+            rating=self,
+            events=EventSink(self.discovery),
         )
         self._bootstraps = frozenset(
             (PeerId(crowd.address.rpartition("/")[2]),) if crowd.address else ()
@@ -144,7 +143,7 @@ class CrowdNode:
             rng=self._rng,
             on_sent=lambda peer, _request: self._answered(peer),
         )
-        services.serve_full(self.host, self.discovery.note_full)
+        services.serve_full(self.host, self.discovery.expect_full)
         self._demand = DemandMeter(external=settings.external, oversample=1)
         self._traffic = TopicTraffic(crowd.manifest)
         keys = sorted(set(crowd.manifest.keys.values()))
@@ -226,6 +225,14 @@ class CrowdNode:
         """A peer has requested the peer list; it received the manifest at the same moment."""
         for protocol in (PEERS_PROTOCOL, MANIFEST_PROTOCOL):
             self.conn_manager.record_response(peer, protocol)
+
+    def rank(self, _peer_id: PeerId) -> float:
+        """Return 0: no connection is worth more than another."""
+        return 0.0
+
+    def is_protected(self, peer_id: PeerId) -> bool:
+        """Return whether a peer is a bootstrap."""
+        return peer_id in self._bootstraps
 
     def _is_of_swarm(self, peer: PeerId) -> bool:
         """Return whether a peer has announced its subscriptions, as `PeerNode.is_of_swarm`."""

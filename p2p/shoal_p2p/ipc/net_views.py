@@ -194,8 +194,8 @@ class NetViews:
             return None
         return FullSeen(
             slots=self._member.peer.settings.max_connections,
-            disconnected=manager.num_disconnected,
-            refused=manager.num_refused,
+            disconnected=manager.counters.peers_dropped,
+            refused=manager.counters.peers_refused,
             ago_s=round(ago_s, 1),
         )
 

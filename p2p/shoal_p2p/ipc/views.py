@@ -141,7 +141,7 @@ class CoreViews:
                 for row in rows[:REMEMBERED]  # the worst are what users look for
             ),
             refused=member.host.refused_connections(),
-            evicted=member.guard.conn_manager.num_disconnected,
+            evicted=member.peer.events.counters.peers_dropped,
         )
 
     async def refusals(self, _options: Mapping[str, Any]) -> Refusals:

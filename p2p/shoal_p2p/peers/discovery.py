@@ -30,6 +30,7 @@ import trio
 from shoal_base.waits import REPLY_S
 from shoal_ipc.answers.peer import Target
 from shoal_p2p.disk import KeptState
+from shoal_p2p.events import Event, PeerDropped
 from shoal_p2p.net.host import DialError
 from shoal_p2p.net.interface import Host
 from shoal_p2p.peers.address_policy import AddressPolicy, AddressSource
@@ -181,7 +182,12 @@ class Discovery:
         now = trio.current_time()
         return self._targets.full_s(peer_id, now=now, num_missing=self.num_missing)
 
-    def note_full(self, peer_id: PeerId) -> None:
+    def on_event(self, event: Event) -> None:
+        """Record that a peer is about to be disconnected because this node is full."""
+        if isinstance(event, PeerDropped):
+            self.expect_full(event.peer_id)
+
+    def expect_full(self, peer_id: PeerId) -> None:
         """Record that `peer_id` and this node are about to disconnect because one of them is
         full."""
         target = self._targets.get(peer_id)

@@ -15,11 +15,12 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from shoal_base.waits import MINUTE_S
+from shoal_p2p.events import EventSink, NodeCounters, PeerDropped, PeerRefused
 from shoal_p2p.log_throttle import LogThrottle
 from shoal_p2p.net.address import host_and_port, is_circuit
 from shoal_p2p.net.connections import ConnectionInfo, Direction
@@ -95,6 +96,16 @@ def _crowds(connections: Iterable[ConnectionInfo]) -> Counter[str]:
     return Counter(c.network or c.peer_id for c in connections)
 
 
+class ConnRating(Protocol):
+    """What a connection to a peer is worth."""
+
+    def rank(self, peer_id: PeerId) -> float:
+        """Return how valuable a connection to this peer is."""
+
+    def is_protected(self, peer_id: PeerId) -> bool:
+        """Return whether this peer is never disconnected for another."""
+
+
 class ConnManager:
     """Keeps connection slots free. Start with ``await nursery.start(conn_manager.run)``."""
 
@@ -103,33 +114,31 @@ class ConnManager:
         *,
         host: Host,
         max_peers: int,
-        rank: Callable[[PeerId], float],
-        is_protected: Callable[[PeerId], bool],
+        rating: ConnRating,
         is_relayed: Callable[[PeerId], bool] = lambda _peer: False,
-        on_disconnect: Callable[[PeerId], None] = lambda _peer: None,
+        events: EventSink | None = None,
     ) -> None:
-        """`is_relayed` is true for peers that use this relay; `on_disconnect` is called per
-        disconnect."""
+        """`is_relayed` is true for peers that use this relay."""
         self._host = host
         self._max_peers = max_peers
-        self._rank = rank
-        self._is_protected = is_protected
+        self._rating = rating
         self._is_relayed = is_relayed
-        self._on_disconnect = on_disconnect
+        self._events = events or EventSink()
         self._leaving: dict[PeerId, None] = {}
         self._responses: dict[PeerId, set[str]] = {}
         self._nursery: trio.Nursery | None = None
         self._is_over = trio.Event()
         self._checked_at = self._refused_at = -math.inf
         self._quiet = LogThrottle()
-        self.num_disconnected = 0
-        """Peers disconnected to free a slot, since the start."""
-        self.num_refused = 0
-        """Newcomers refused because no slot was free, since the start."""
         self.full_at: float | None = None
         """Time when a peer was last disconnected or refused."""
         host.add_peer_callbacks(connected=self._on_connected, disconnected=self._on_gone)
         host.set_full_callback(self._on_full)
+
+    @property
+    def counters(self) -> NodeCounters:
+        """How many peers were disconnected and refused, among others."""
+        return self._events.counters
 
     def record_response(self, peer_id: PeerId, protocol_id: str) -> None:
         """Record that a peer received the manifest or the peer list."""
@@ -154,7 +163,7 @@ class ConnManager:
 
     def _on_full(self, network: str) -> None:
         """A newcomer was refused: all slots, or all slots of its network, are taken."""
-        self.num_refused += 1
+        self._events.emit(PeerRefused(network=network))
         if not network:  # a network that exceeds its own share must not halve the limit for others
             self._refused_at = trio.current_time()
         self._note_full()
@@ -190,8 +199,8 @@ class ConnManager:
 
     def _choose(self, connections: Sequence[ConnectionInfo], count: int) -> list[PeerId]:
         """Return up to `count` peers to disconnect."""
-        free = [c for c in connections if not self._is_protected(c.peer_id)]
-        worth = {c.peer_id: self._rank(c.peer_id) for c in free}
+        free = [c for c in connections if not self._rating.is_protected(c.peer_id)]
+        worth = {c.peer_id: self._rating.rank(c.peer_id) for c in free}
 
         def worth_keeping(connection: ConnectionInfo) -> tuple[bool, float, bool]:
             chosen = connection.direction is Direction.OUT
@@ -215,10 +224,9 @@ class ConnManager:
         return connection.opened_s >= STAY_SECONDS or len(answered) >= _NEEDED_RESPONSES
 
     def _disconnect(self, peer_id: PeerId) -> None:
-        self.num_disconnected += 1
+        self._events.emit(PeerDropped(peer_id=peer_id))
         self._note_full()
         self._leaving[peer_id] = None
-        self._on_disconnect(peer_id)
         log.debug("full: disconnecting %s", peer_id)
         if self._nursery is None:
             self._host.abort(peer_id)
@@ -254,8 +262,8 @@ class ConnManager:
             "full: %d peers connected; since the start %d were disconnected to free a slot and %d "
             "newcomers refused for now; raise --max-connections or start another bootstrap",
             len(self._host.connected_peers()),
-            self.num_disconnected,
-            self.num_refused,
+            self.counters.peers_dropped,
+            self.counters.peers_refused,
         )
 
 

@@ -16,6 +16,7 @@ import trio
 
 from shoal_ipc.messages import ControlAction
 from shoal_p2p.disk import KeptState
+from shoal_p2p.events import EventSink
 from shoal_p2p.intake.verdict_log import RefusalLog, VerdictLog
 from shoal_p2p.net.address import parse_peer_id
 from shoal_p2p.net.interface import Host
@@ -53,9 +54,9 @@ class PeerManager:
         max_peers: int,
         wall_ms: Callable[[], int],
         is_relayed: Callable[[PeerId], bool] = lambda _peer: False,
-        on_disconnect: Callable[[PeerId], None] = lambda _peer: None,
+        events: EventSink | None = None,
     ) -> None:
-        """See `ConnManager` for `is_relayed` and `on_disconnect`."""
+        """See `ConnManager` for `is_relayed` and `events`."""
         self._host = host
         self._state = state
         self._wall_ms = wall_ms
@@ -67,10 +68,9 @@ class PeerManager:
         self.conn_manager = ConnManager(
             host=host,
             max_peers=max_peers,
-            rank=self.rank,
-            is_protected=self.is_protected,
+            rating=self,
             is_relayed=is_relayed,
-            on_disconnect=on_disconnect,
+            events=events,
         )
 
     async def load(self) -> None:

@@ -154,7 +154,7 @@ async def test_who_was_let_go_by_a_full_bootstrap_waits_before_it_comes_back(
             await trio.sleep(100)
             host.dials.clear()
             lost_at = trio.current_time()
-            discovery.note_full(boot.peer_id)
+            discovery.expect_full(boot.peer_id)
             host.lose(boot.peer_id)
             assert discovery.full_s(boot.peer_id) is not None
             await trio.sleep(100)

@@ -57,7 +57,7 @@ async def test_a_disconnected_peer_gets_the_reason_and_waits_and_both_doctors_sh
             open_peer(Node, tmp_path / "1", parts=INSTANT, bootstrap=(address_of(meeting),)) as one,
             open_peer(Node, tmp_path / "2", parts=INSTANT, bootstrap=(address_of(meeting),)) as two,
         ):
-            await until(lambda: room.num_disconnected, patience_s=30.0)
+            await until(lambda: room.counters.peers_dropped, patience_s=30.0)
             nodes = [one, two]
 
             def waiting() -> list[NodeComponents]:

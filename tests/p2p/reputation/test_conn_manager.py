@@ -54,13 +54,22 @@ class GatedHost(FakeHost):
         super().lose(peer_id)
 
 
+class _Rating:
+    """All connections are worth the same; some peers are protected."""
+
+    def rank(self, _peer_id: PeerId) -> float:
+        return 0.0
+
+    def is_protected(self, peer_id: PeerId) -> bool:
+        return peer_id.startswith("protected")
+
+
 @asynccontextmanager
 async def conn_manager_of(host: GatedHost) -> AsyncIterator[ConnManager]:
     conn_manager = ConnManager(
         host=host,
         max_peers=SLOTS,
-        rank=lambda _peer: 0.0,
-        is_protected=lambda peer_id: peer_id.startswith("protected"),
+        rating=_Rating(),
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(conn_manager.run)
@@ -101,7 +110,7 @@ async def test_a_newcomer_of_a_full_network_takes_the_place_of_one_that_has_stay
         assert [peer_id[:5] for peer_id in host.notified] == ["crowd"], "one for both"
         assert host.connects("new", f"{CROWD}.99")
         assert away <= host.connected_peers()
-        assert (conn_manager.num_disconnected, conn_manager.num_refused) == (1, 3)
+        assert (conn_manager.counters.peers_dropped, conn_manager.counters.peers_refused) == (1, 3)
 
 
 async def test_who_was_answered_makes_room_at_once_and_the_protected_never(
@@ -158,5 +167,5 @@ async def test_identities_of_one_network_exclude_no_peer_and_evict_none(
         assert all(waited[f"far{number}"] == 1.0 for number in range(3)), "others do not wait"
         assert any(name.startswith("near") for name in waited)
         assert here <= host.connected_peers(), "and no peer of another network is displaced"
-        assert conn_manager.num_disconnected > 10
+        assert conn_manager.counters.peers_dropped > 10
         nursery.cancel_scope.cancel()

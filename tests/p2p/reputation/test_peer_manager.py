@@ -117,7 +117,7 @@ async def test_a_full_node_disconnects_the_useless_for_a_new_peer(tmp_path: Path
                     is_connected = partial(host.is_connected, peer.peer_id)
                     await until(
                         lambda is_connected=is_connected: (
-                            guard.conn_manager.num_disconnected or is_connected()
+                            guard.conn_manager.counters.peers_dropped or is_connected()
                         )
                     )
                 await until(lambda: len(host.connected_peers()) == 2)
