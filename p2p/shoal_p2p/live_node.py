@@ -166,9 +166,8 @@ class NodeComponents:
             manifest=self.manifest,
             identity=self.peer.host.identity,
             store=self.store,
-            publish=self.peer.gossip.publish,
+            gossip=self.peer.gossip,
             topic=self.member.shards.topic_of,
-            late_s=self.peer.gossip.lag_s,
             wall_ms=self.peer.parts.wall_ms,
             numbers=self._own_numbers,
         )

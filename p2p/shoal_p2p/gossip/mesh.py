@@ -66,7 +66,7 @@ class PauseReading(NamedTuple):
 
 
 class MeshDriver(PeerRating, Protocol):
-    """What a mesh asks of its driver, without I/O."""
+    """The part of a driver that a mesh uses, without I/O."""
 
     def reject_reason(self, message: Message) -> Reason | None:
         """Return why a message breaks the signing rules or a limit; None if it is authentic."""

@@ -57,7 +57,7 @@ class _Backoff(NamedTuple):
 
 
 class PeerRating(Protocol):
-    """How good peers are."""
+    """Rates peers: by their behaviour, and by what they delivered."""
 
     def score(self, peer: PeerId) -> float:
         """Return a peer's score, at most 0."""

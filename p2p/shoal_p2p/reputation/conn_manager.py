@@ -97,7 +97,7 @@ def _crowds(connections: Iterable[ConnectionInfo]) -> Counter[str]:
 
 
 class ConnRating(Protocol):
-    """What a connection to a peer is worth."""
+    """Rates connections to peers."""
 
     def rank(self, peer_id: PeerId) -> float:
         """Return how valuable a connection to this peer is."""
@@ -137,7 +137,7 @@ class ConnManager:
 
     @property
     def counters(self) -> NodeCounters:
-        """How many peers were disconnected and refused, among others."""
+        """The counts of peers that were disconnected and refused, among others."""
         return self._events.counters
 
     def record_response(self, peer_id: PeerId, protocol_id: str) -> None:

@@ -20,9 +20,9 @@ import logging
 import math
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -108,6 +108,16 @@ class _Waiting:
     """Topic key of its families."""
 
 
+class OutboxGossip(Protocol):
+    """The part of gossip that an outbox uses (`shoal_p2p.gossip.interface.Gossip`)."""
+
+    async def publish(self, topic: str, data: bytes) -> int:
+        """Queue a message for the peers of a topic and return their number."""
+
+    def lag_s(self, sent_since: float) -> float | None:
+        """Return the delivery lag, in seconds; None if unknown."""
+
+
 class Outbox:
     """Stores, signs and publishes this node's batches."""
 
@@ -117,25 +127,21 @@ class Outbox:
         manifest: Manifest,
         identity: Identity,
         store: Store,
-        publish: Callable[[str, bytes], Awaitable[int]],
+        gossip: OutboxGossip,
         topic: Callable[[int], str] | None = None,
         wall_ms: Callable[[], int],
         numbers: OwnNumbers | None = None,
-        late_s: Callable[[float], float | None] = lambda _sent_since: None,
     ) -> None:
-        """`publish` and `late_s` are gossip's: the first queues a message for the peers of a topic
-        and returns their number, the second returns the delivery lag. `topic` returns the current
-        topic for batches of a topic key; None is that of a swarm without adaptive shards.
-        `numbers` has those of batches from before this start."""
+        """`topic` returns the current topic for batches of a topic key; None is that of a swarm
+        without adaptive shards. `numbers` has those of batches from before this start."""
         self._manifest = manifest
         self._me = identity.peer_id
         self._topic = topic or (lambda key: manifest.topic(manifest.path(self._me, key)[0]))
         self._numbers = numbers or OwnNumbers(manifest)
         self._signer = identity
         self._store = store
-        self._publish = publish
+        self._gossip = gossip
         self._wall_ms = wall_ms
-        self._late_s = late_s
         self._backoff = PublishBackoff(random.Random(identity.peer_id))
         self._unsent: deque[_Waiting] = deque()
         self._pace = new_pace(trio.current_time())
@@ -221,7 +227,7 @@ class Outbox:
     def _full(self, num_groups: int, max_groups: int | None) -> str:
         """Return why no batch is accepted now, as a sentence; empty if one is."""
         now = trio.current_time()
-        self._backoff.note(self._late_s(self._backoff.judged_since), now)
+        self._backoff.note(self._gossip.lag_s(self._backoff.judged_since), now)
         if not self._reached:
             return ""
         waiting = self._waiting_for_turn()
@@ -350,7 +356,7 @@ class Outbox:
     async def _send(self, own: _Waiting) -> bool:
         """Send a batch when it may be; return False if no peer listens to its topic."""
         pace, now = self._pace, trio.current_time()
-        self._backoff.note(self._late_s(self._backoff.judged_since), now)
+        self._backoff.note(self._gossip.lag_s(self._backoff.judged_since), now)
         await trio.sleep(max(wait_s_of(pace, own.num_groups, now), self._backoff.wait_s(now)))
         if own not in self._unsent:
             return True  # dropped in the meantime, by `_bound`
@@ -359,7 +365,7 @@ class Outbox:
         elif own.announces is not None and (wait_s := self._announcing_wait_s(own)) > 0:
             await trio.sleep(min(wait_s, RETRY_S))
             return True
-        elif await self._publish(self._topic(own.key), own.message) > 0:
+        elif await self._gossip.publish(self._topic(own.key), own.message) > 0:
             self.num_batches_sent += 1
             self._reached.add(own.key)
             self._unreached.discard(own.key)

@@ -57,8 +57,7 @@ class Bench:
             manifest=self.manifest,
             identity=PEER,
             store=store,
-            publish=gossip.publish,
-            late_s=gossip.lag_s,
+            gossip=gossip,
             wall_ms=lambda: wall_ms() + self.skew_ms,
         )
 

@@ -47,6 +47,9 @@ class Topics:
         self.published.append((topic, batch))
         return 1
 
+    def lag_s(self, _sent_since: float) -> float | None:
+        return None
+
 
 async def send(folder: Path, gossip: Topics, *groups: RolloutGroup, seconds: float = 1.0) -> Outbox:
     """Accept a request for these groups in an outbox that runs; return it after a while."""
@@ -58,7 +61,7 @@ async def send(folder: Path, gossip: Topics, *groups: RolloutGroup, seconds: flo
             manifest=MANIFEST,
             identity=PEER,
             store=store,
-            publish=gossip.publish,
+            gossip=gossip,
             wall_ms=wall_ms,
         )
         await nursery.start(outbox.run)
@@ -118,7 +121,7 @@ async def test_the_number_before_is_that_of_the_same_topic(tmp_path: Path) -> No
         trio.open_nursery() as nursery,
     ):
         outbox = Outbox(
-            manifest=MANIFEST, identity=PEER, store=store, publish=gossip.publish, wall_ms=wall_ms
+            manifest=MANIFEST, identity=PEER, store=store, gossip=gossip, wall_ms=wall_ms
         )
         await nursery.start(outbox.run)
         for number, family in enumerate((0, 1, 0, 0, 1, 2)):

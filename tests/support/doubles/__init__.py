@@ -4,7 +4,7 @@
     gossip = FakeGossip(peers=2)                           # published messages go into a list
     worker = InstantWorker()                               # a task worker made of arithmetic
     async with open_store(folder / "node.db") as store:    # the real SQL, no flushes, no threads
-        outbox = Outbox(store=store, publish=gossip.publish, …)
+        outbox = Outbox(store=store, gossip=gossip, …)
     host.connect(peer_id)
     assert await gossip.hear("/topic", data, author=peer_id) == ACCEPT
 
