@@ -1,10 +1,10 @@
 """`make gpu-check`: is the trainer right, and how fast, on whatever card is here?
 
-Prints tables as markdown, ready for docs/benchmarks.md: comparisons with transformers' own forward
-pass, generation and autograd, throughput, and on a GPU the kernel launches and waits per generated
-token. Without a GPU the same code runs on the CPU with a smaller model. Exit code 1 when a
-comparison fails. ``--model NAME`` takes another model than a random one; ``--json`` prints the
-numbers alone.
+Prints tables as markdown, ready for docs/contributing/benchmarks.md: comparisons with
+transformers' own forward pass, generation and autograd, throughput, and on a GPU the kernel
+launches and waits per generated token. Without a GPU the same code runs on the CPU with a smaller
+model. Exit code 1 when a comparison fails. ``--model NAME`` takes another model than a random one;
+``--json`` prints the numbers alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The examples of docs/changing.md, applied to a copy of the tree.
+"""The examples of docs/contributing/changing.md, applied to a copy of the tree.
 
 Every section has one. With all of its blocks the tests that the section names pass; with any one
 block missing they fail. The slow suite checks the second, as it does for mutations.
@@ -20,7 +20,7 @@ from tests.threats.runs import Runs, open_runs
 
 pytestmark = pytest.mark.timeout(300)  # the first imports what the tests of every section use
 
-PAGE = (ROOT / "docs" / "changing.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "contributing" / "changing.md").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,7 @@ def test_the_site_has_every_page_in_its_menu_and_its_search(site: Path) -> None:
         place += "/" if place and not place.endswith("/") else ""
         assert place in found, f"no page links to {name}"
         in_menu = f'href="../{place}"' in menu or place in ("", "glossary/")  # itself: ./
-        assert in_menu or place.startswith("upstream/"), name
+        assert in_menu or place.startswith("contributing/upstream/"), name
 
 
 def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
@@ -185,7 +185,7 @@ def _found(named: str) -> bool:
     )
 
 
-PLAN = "docs/architecture.md"
+PLAN = "docs/contributing/architecture.md"
 
 
 def test_what_the_plan_places_in_a_file_is_there() -> None:
@@ -231,7 +231,7 @@ def _number(text: str, source: str) -> float:
 def test_the_plan_has_every_room(top: str) -> None:
     rooms = re.search(
         rf"^\*\*Rooms of `{top}`\*\*.*?(?=^\*\*Rooms|^The contracts let)",
-        shown.page("architecture.md"),
+        shown.page("contributing/architecture.md"),
         re.M | re.S,
     )
     assert rooms is not None
@@ -262,5 +262,5 @@ def test_the_index_leads_to_every_page() -> None:
     index = _read("docs/README.md")
     for page in (ROOT / "docs").rglob("*.md"):
         name = page.relative_to(ROOT / "docs").as_posix()
-        if name != "README.md" and not name.startswith("upstream/"):
+        if name != "README.md" and not name.startswith("contributing/upstream/"):
             assert f"({name})" in index, name

@@ -337,7 +337,7 @@ def _threats(section: str) -> str:
 
 
 def _faults() -> str:
-    folder = ROOT / "docs/upstream"
+    folder = ROOT / "docs/contributing/upstream"
     listed_by_hand = _TABLE.sub("", (folder / "README.md").read_text(encoding="utf-8"))
 
     def rows() -> Iterator[tuple[str, ...]]:

@@ -29,7 +29,8 @@ _MAX_HELD = 4096
 _LEAST_PAUSE_S = 0.05
 """Five grains of the network's time; otherwise a tiny debt would stop the clock from advancing."""
 _MESSAGE_BYTES = 270
-"""Topic, author, key, number and signature of one message, as docs/benchmarks.md has measured."""
+"""Topic, author, key, number and signature of one message, as measured in
+docs/contributing/benchmarks.md."""
 _CONTROL_BYTES = 100  # an RPC's head and a topic; a guess
 _ID_BYTES = 48  # a message id with its framing; a guess
 _MAX_TRACED = 4096

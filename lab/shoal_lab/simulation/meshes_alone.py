@@ -34,7 +34,7 @@ JUDGE_S = 0.01
 LATENCY_S = (0.005, 0.08)
 """Latency one way, sampled for each pair, as in `LinkSettings`."""
 MESSAGE_BYTES = 270
-"""Topic, author, key, number and signature of a message (docs/benchmarks.md)."""
+"""Topic, author, key, number and signature of a message (docs/contributing/benchmarks.md)."""
 FRAME_BYTES = 30
 """Yamux's header, noise's length and tag."""
 

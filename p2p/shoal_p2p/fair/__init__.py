@@ -15,7 +15,8 @@ network would get with one. The origin stands below the network because a peer c
 a network alone on its origin would get half of everything. A priority that this node assigns, such
 as for peers with recent failures, may stand above the network.
 
-docs/decisions.md lists the alternatives that were tried. All modules except `limiter` are pure.
+docs/contributing/decisions.md lists the alternatives that were tried. All modules except `limiter`
+are pure.
 """
 
 ShareKey = tuple[str, ...]

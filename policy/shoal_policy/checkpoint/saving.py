@@ -12,7 +12,7 @@
 A second checkpoint of the same round becomes ``round-000123.1``: no valid checkpoint is ever
 overwritten, so a kill cannot lose the previous one. The ids of the groups that were trained on are
 inside: their effect and the record of it become durable in one rename (exactly once, see
-docs/architecture.md).
+docs/contributing/architecture.md).
 """
 
 from __future__ import annotations

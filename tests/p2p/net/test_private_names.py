@@ -1,4 +1,4 @@
-"""Every private name of py-libp2p that `shoal_p2p.net` touches is in docs/upstream/README.md.
+"""docs/contributing/upstream/README.md has every private name that `shoal_p2p.net` touches.
 
 A new release then fails here with the names that it has lost, before anything else does. Private
 names are those of an ancestor that a class overrides, reads or sets, and whatever one object reads
@@ -25,7 +25,7 @@ ROW = re.compile(r"^\| `(libp2p\.[\w.]+)` \| ((?:`_\w+`(?:, )?)+) \|$", re.MULTI
 
 
 def listed() -> set[tuple[str, str]]:
-    text = (ROOT / "docs/upstream/README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/contributing/upstream/README.md").read_text(encoding="utf-8")
     return {
         (owner, name) for owner, names in ROW.findall(text) for name in re.findall(r"_\w+", names)
     }

@@ -1,7 +1,7 @@
 """Each py-libp2p fault that is worked around here still exists, and a patch fixes it.
 
 If one of these tests fails, the library has been fixed: remove the script from
-docs/upstream/README.md, and check whether the work-around named there can go.
+docs/contributing/upstream/README.md, and check whether the work-around named there can go.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ import pytest
 from tests.support import site
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
-PATCHES = sorted(p.stem for p in (DOCS / "upstream" / "patches").glob("*.patch"))
-SCRIPTS = sorted(p.name for p in (DOCS / "upstream").glob("*.py") if p.name != "stock.py")
+PATCHES = sorted(p.stem for p in (DOCS / "contributing" / "upstream" / "patches").glob("*.patch"))
+SCRIPTS = sorted(
+    p.name for p in (DOCS / "contributing" / "upstream").glob("*.py") if p.name != "stock.py"
+)
 CRASHING = {
     "inbound_slots.py",
     "junk_key.py",
@@ -35,7 +37,7 @@ CRASHING = {
 
 
 def command(script: str, *flags: str) -> list[str]:
-    return [sys.executable, str(DOCS / "upstream" / script), *flags]
+    return [sys.executable, str(DOCS / "contributing" / "upstream" / script), *flags]
 
 
 def allowed(script: str) -> list[str]:
@@ -64,7 +66,7 @@ def test_the_fault_is_still_there(script: str) -> None:
 def test_the_patch_fixes_it(name: str, tmp_path: Path) -> None:
     assert libp2p.__file__ is not None
     shutil.copytree(Path(libp2p.__file__).parent, tmp_path / "libp2p")
-    patch = (DOCS / "upstream" / "patches" / f"{name}.patch").read_bytes()
+    patch = (DOCS / "contributing" / "upstream" / "patches" / f"{name}.patch").read_bytes()
     subprocess.run(["patch", "-p1", "--fuzz=0"], input=patch, cwd=tmp_path, check=True)
     done = subprocess.run(
         allowed(f"{name}.py"),
@@ -78,7 +80,7 @@ def test_the_patch_fixes_it(name: str, tmp_path: Path) -> None:
 
 
 def test_scripts_and_their_descriptions_match() -> None:
-    text = site.page("upstream/README.md")
+    text = site.page("contributing/upstream/README.md")
     named = set(re.findall(r"\(([a-z_]+\.py)\)", text))
     assert named == set(SCRIPTS)
     patches = set(re.findall(r"\(patches/([a-z_]+)\.patch\)", text))
@@ -89,11 +91,11 @@ def test_scripts_and_their_descriptions_match() -> None:
 @pytest.fixture(scope="module")
 def stock() -> Iterator[Any]:
     """The scripts' common part."""
-    sys.path.insert(0, str(DOCS / "upstream"))
+    sys.path.insert(0, str(DOCS / "contributing" / "upstream"))
     try:
         yield importlib.import_module("stock")
     finally:
-        sys.path.remove(str(DOCS / "upstream"))
+        sys.path.remove(str(DOCS / "contributing" / "upstream"))
 
 
 def refused(stock: Any, crash: str, argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -137,10 +139,16 @@ def test_the_scripts_state_their_effect_and_are_ready_to_report() -> None:
     crashes = {
         script
         for script in SCRIPTS
-        if re.search(r"^run\(.*(crash|dies)=", (DOCS / "upstream" / script).read_text(), re.M)
+        if re.search(
+            r"^run\(.*(crash|dies)=",
+            (DOCS / "contributing" / "upstream" / script).read_text(),
+            re.M,
+        )
     }
     assert crashes == CRASHING
-    ready, _, _ = site.page("upstream/README.md").partition("## Faults that hurt only the user")
+    ready, _, _ = site.page("contributing/upstream/README.md").partition(
+        "## Faults that hurt only the user"
+    )
     assert set(re.findall(r"\]\(([a-z_]+\.py)\)", ready)) >= CRASHING
 
 

@@ -82,7 +82,7 @@ def test_strangers_can_neither_add_lines_nor_series_without_end() -> None:
 
 
 def test_a_figure_of_the_trainer_is_scraped_and_shown_in_every_view() -> None:
-    """The same field; `docs/changing.md` adds one."""
+    """The same field; `docs/contributing/changing.md` adds one."""
     report = json.loads(build_status("training", RunCounters(tokens_generated=7), current=None))
     one = view(status={"round": 3, "trainer": {**report, "reward_local": 0.125}})
     found = scraped(one.answers)
