@@ -86,6 +86,7 @@ STANDS_FOR = {
     "ADDRESS": f"/ip4/127.0.0.1/tcp/4001/p2p/{PEER}",
     "PEER": PEER,
     "LINE": "shoal1",
+    "NAME": "words",
     "FILE": "mine.toml",
     "DATA": "mine.jsonl",
     "DIR": "folder",

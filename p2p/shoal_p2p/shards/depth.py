@@ -101,7 +101,8 @@ class ShardDepth:
         if listeners:
             ordered = sorted(listeners)
             behind = min(self._in_sight // _LEFT_BEHIND, len(ordered) // 2)
-            wanted = max(ordered[behind], median_high(ordered) - ABOVE)
+            # Not below its own depth: the only listeners of a small swarm may be an attacker's.
+            wanted = min(self.depth, max(ordered[behind], median_high(ordered) - ABOVE))
         if now - self._sparse_since >= _RISE_S:
             wanted = min(wanted, max(0, self.depth - 1))
         if wanted <= self._published:

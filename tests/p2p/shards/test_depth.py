@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shoal_p2p.shards.depth import (
@@ -256,6 +256,8 @@ def test_a_few_nodes_at_the_old_depth_hold_no_other_back() -> None:
 
 
 @given(st.integers(0, 1 << 32), st.integers(4, 12), st.integers(1, 20), st.integers(6, 7))
+@example(55, 4, 3, 6)
+@example(43, 4, 4, 6)
 @settings(max_examples=12)
 def test_no_number_of_names_of_one_network_moves_a_node_to_an_empty_depth(
     seed: int, honest: int, names: int, depth: int
@@ -273,8 +275,8 @@ def test_no_number_of_names_of_one_network_moves_a_node_to_an_empty_depth(
         stranger = swarm.nodes[-1]
         stranger.obeys, stranger.network, stranger.every_s = False, "one", 1e9
         stranger.subscribed = set(range(first, first + (1 << depth)))
-    swarm.run(40)
+    swarm.run(140)
     members = [node for node in swarm.nodes if node.obeys]
     assert max(swarm.depths) <= 3
     assert max(depth_of(node.own) for node in members) <= 3
-    assert sum(n for at, n in swarm.missed.items() if at > 30) == 0
+    assert sum(n for at, n in swarm.missed.items() if at > swarm.now - 60) == 0
