@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 from benchmarks.harness import ROOT
 
 
@@ -20,6 +22,7 @@ def traced() -> dict[str, Any]:
     return results
 
 
+@pytest.mark.slow
 def test_the_path_is_traced_from_the_stream_to_the_lease() -> None:
     results = traced()
     whole, parts = results["wire_to_trainer"], (results["wire"], results["lease"])

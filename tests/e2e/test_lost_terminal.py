@@ -61,6 +61,7 @@ def test_a_node_whose_terminal_closes_trains_on(tmp_path: Path) -> None:
     assert not open_to_others, "all of it is its user's alone"
 
 
+@pytest.mark.slow
 def test_a_bootstrap_goes_on_without_who_reads_it(tmp_path: Path) -> None:
     """`shoal bootstrap | head -1`, and a hangup."""
     data_dir = tmp_path / "bootstrap"

@@ -44,6 +44,7 @@ def five_rounds(tmp_path_factory: pytest.TempPathFactory, model: str) -> Path:
     return data_dir
 
 
+@pytest.mark.slow
 def test_killed_and_stopped_it_goes_on_as_if_never_broken(tmp_path: Path, model: str) -> None:
     broken = tmp_path / "broken"
     kill_at_random(broken, model, random.Random(1), kills=3)

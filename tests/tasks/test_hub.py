@@ -43,6 +43,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         yield run
 
 
+@pytest.mark.slow
 def test_the_rows_of_a_data_set_arrive(ask: Run) -> None:
     found = ask(["tasks", "new", "hf:org/sums"])
     assert (found["code"], found["err"]) == (0, "")

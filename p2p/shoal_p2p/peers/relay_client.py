@@ -45,6 +45,7 @@ MAX_RELAYS = 2
 """Reservations of a node that cannot be dialled: one relay may disappear at any time."""
 _MAX_ADDRESSES = MAX_ADDRS_PER_PEER // MAX_RELAYS
 """Most addresses through one relay that are announced."""
+_IDENTIFY_S = 0.1
 
 
 class RelayUse(StrEnum):
@@ -194,14 +195,20 @@ class RelayClient:
         )
         self._announce()
         if first:
-            self._log_first(peer_id)
+            await self._log_first(peer_id)
 
-    def _log_first(self, relay: PeerId) -> None:
+    async def _log_first(self, relay: PeerId) -> None:
+        # What software it runs may arrive after the reservation.
+        with trio.move_on_after(REPLY_S):
+            while not self._is_identified(relay):  # noqa: ASYNC110 - identify sends no signal
+                await trio.sleep(_IDENTIFY_S)
+        if (reservation := self._reservations.get(relay)) is None:
+            return
         if self._host.is_shoal_peer(relay):
             logger.info("reachable through relay %s", relay)
             return
         # Only a shoal relay lists its circuits to other nodes (`services.py`).
-        address = next(iter(self._reservations[relay].addresses), "its address there")
+        address = next(iter(reservation.addresses), "its address there")
         logger.warning(
             "reachable through relay %s, which is not a shoal peer and announces no node: "
             "connect both ends to a common shoal peer, or start the other node with --bootstrap "
@@ -210,6 +217,9 @@ class RelayClient:
             address,
             self._host.peer_id,
         )
+
+    def _is_identified(self, relay: PeerId) -> bool:
+        return any(c.agent for c in self._host.connections() if c.peer_id == relay)
 
     def _through(self, relay: PeerId, reply: ReservationReply) -> tuple[str, ...]:
         """Return our addresses through the relay: where we dialled it, then those it reports."""

@@ -225,6 +225,7 @@ async def test_anybody_reads_all_records_from_the_judge(tmp_path: Path) -> None:
         await fetch_records("/ip4/127.0.0.1/tcp/1")
 
 
+@pytest.mark.slow
 def test_the_command_writes_table_figures_and_numbers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -64,6 +64,7 @@ async def test_a_flood_of_large_forged_messages_is_cut_off(victim: Victim) -> No
         assert victim.points(attacker.peer_id)[Cause.FORWARDED_HEAVY] < -40
 
 
+@pytest.mark.slow
 async def test_a_flood_of_copies_is_held_back_and_cut_off(victim: Victim) -> None:
     async with attack(victim) as attacker:
         message = attacker.message(attacker.author.envelope())
@@ -174,6 +175,7 @@ async def test_graft_during_back_off_is_cut_off(victim: Victim) -> None:
         assert set(victim.points(attacker.peer_id)) == {Cause.BROKEN_BACKOFF}
 
 
+@pytest.mark.slow
 async def test_control_spam_is_cut_off(victim: Victim) -> None:
     """One kind of it; `test_mesh.py` has all five."""
     ids = [os.urandom(20) for _ in range(3000)]

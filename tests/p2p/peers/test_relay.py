@@ -134,6 +134,7 @@ async def test_a_relay_that_is_no_shoal_peer_is_named_with_the_remedy(
     async with open_test_host(agent=agent) as relay:
         RelayServer(relay, None).serve()
         async with open_hidden(relay) as one, open_test_host() as other:
+            await until(lambda: "reachable through relay" in caplog.text)
             lines = [r for r in caplog.records if "reachable through relay" in r.message]
             assert [r.levelno >= logging.WARNING for r in lines] == [is_warned]
             if is_warned:

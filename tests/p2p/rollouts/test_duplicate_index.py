@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pytest
 import trio
 import trio.testing
 
@@ -148,6 +149,7 @@ STEP_NAMES = (
 )
 
 
+@pytest.mark.slow
 async def test_what_a_copier_withdraws_is_taken_from_the_author(tmp_path: Path) -> None:
     """Over 20 schedules of 14 steps, each with restarts in it."""
     for seed in range(SCHEDULES):

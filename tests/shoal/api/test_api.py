@@ -150,6 +150,7 @@ def test_a_program_that_is_killed_names_what_its_checkpoint_has(
         assert later.acknowledge([trained[1].id])
 
 
+@pytest.mark.slow
 def test_a_node_that_was_started_ends_with_the_program(tmp_path: Path) -> None:
     flags = [*QUIET, "--tasks", GAMES]
     swarm = shoal.connect(tmp_path / "node", node_flags=flags)

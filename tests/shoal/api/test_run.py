@@ -114,6 +114,7 @@ def test_it_joins_the_swarm_of_an_invitation(stage: ProcessManager, tmp_path: Pa
         assert run.status()["swarm"]["digest"] == swarm
 
 
+@pytest.mark.slow
 def test_node_and_trainer_end_with_the_kernel_however_it_ends(tmp_path: Path) -> None:
     script = (
         "import shoal, os, sys, time; "

@@ -110,6 +110,7 @@ def test_a_file_that_is_there_is_not_written_over(capsys: pytest.CaptureFixture[
     assert read_toml(Path("other.toml"))["name"] == "other"
 
 
+@pytest.mark.slow
 def test_a_model_answers_and_every_answer_has_its_reward(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

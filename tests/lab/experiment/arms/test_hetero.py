@@ -15,6 +15,7 @@ from tests.lab.experiment.jobs import arm_of, job, lines_of
 SHARING = {"local": 2, "external": 2}
 
 
+@pytest.mark.slow
 def test_slow_and_late_nodes_play_fewer_rounds_and_hear_the_others(shared: Workers) -> None:
     steady = NodeSpec(settings=SHARING)
     slow, late = NodeSpec(settings=SHARING, every=3), NodeSpec(settings=SHARING, late=0.5)
