@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, get_args
 
 from shoal_ipc.messages import GroupOutcome
 from shoal_wire.topic_keys import COMMON_KEY
@@ -160,7 +160,8 @@ class EventHandler(Protocol):
     """Is notified of a node's events."""
 
     def on_event(self, event: Event) -> None:
-        """Handle an event, or ignore it. Must not block. Errors are only logged."""
+        """Handle an event of a type that it was added for. Must not block. Errors are only
+        logged."""
 
 
 @dataclass(slots=True)
@@ -200,16 +201,24 @@ class EventSink:
     """Passes each event to its handlers, in the order in which they were added."""
 
     def __init__(self, *handlers: EventHandler) -> None:
+        """Pass every event to `handlers`."""
         self.counters = NodeCounters()
-        self._handlers: list[EventHandler] = [self.counters, *handlers]
+        self._handlers: list[tuple[EventHandler, tuple[type[Event], ...]]] = []
+        self._of_type: dict[type[Event], list[EventHandler]] = {}
+        for handler in (self.counters, *handlers):
+            self.add(handler, *get_args(Event))
 
-    def add(self, *handlers: EventHandler) -> None:
-        """Add handlers after those that are there."""
-        self._handlers += handlers
+    def add(self, handler: EventHandler, *types: type[Event]) -> None:
+        """Add a handler of events of these types, after those that are there."""
+        self._handlers.append((handler, types))
+        self._of_type = {
+            one: [handler for handler, types in self._handlers if one in types]
+            for one in get_args(Event)
+        }
 
     def emit(self, event: Event) -> None:
         """Pass on an event. An error in one handler does not affect the others."""
-        for handler in self._handlers:
+        for handler in self._of_type[type(event)]:
             try:
                 handler.on_event(event)
             except Exception:

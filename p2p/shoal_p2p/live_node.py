@@ -16,6 +16,7 @@ from shoal_base.waits import HOUR_S
 from shoal_ipc.answers.form import to_json
 from shoal_p2p.buffer.replay import ReplayBuffer
 from shoal_p2p.buffer.types import BufferLimits
+from shoal_p2p.events import BatchStored, GroupLeased, GroupsStored, GroupVerified, RoundTrained
 from shoal_p2p.fetch.backfill import BufferSpace
 from shoal_p2p.fetch.client import RolloutClient
 from shoal_p2p.fetch.context import FetchContext
@@ -86,7 +87,10 @@ class NodeComponents:
         self._met = MetNetworks(peer.host)
         self._own_numbers = OwnNumbers(manifest)
         self.pool = self._pool()
-        peer.events.add(self.recent, self._own_numbers, self.learning, self.archive)
+        peer.events.add(self.recent, GroupsStored, GroupVerified, RoundTrained)
+        peer.events.add(self._own_numbers, BatchStored)
+        peer.events.add(self.learning, GroupLeased, RoundTrained)
+        peer.events.add(self.archive, BatchStored)
         self.counters = peer.events.counters
         self.member = SwarmNode(
             peer,

@@ -17,7 +17,7 @@ from shoal_p2p.bundles.asking import build_deciders
 from shoal_p2p.bundles.client import TaskClient
 from shoal_p2p.data_dir import remembered_listen, sibling_addresses, write_addresses
 from shoal_p2p.disk import Disk, KeptState
-from shoal_p2p.events import EventSink
+from shoal_p2p.events import EventSink, PeerDropped
 from shoal_p2p.gossip.sequence_numbers import SequenceNumbers
 from shoal_p2p.intake.ledger import PublisherLedger
 from shoal_p2p.net.address import default_listen_addresses, parse_peer_address
@@ -100,7 +100,7 @@ class PeerNode:
         self.address_policy = AddressPolicy(self.host)
         self.punches = self.network.punches(self.address_policy)
         self.discovery = self._discovery()
-        self.events.add(self.discovery)
+        self.events.add(self.discovery, PeerDropped)
 
     def _manifest_source(self) -> ManifestSource:
         return ManifestSource(

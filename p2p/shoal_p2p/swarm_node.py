@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from shoal_p2p.events import BatchAccepted
 from shoal_p2p.intake.intake import Intake, IntakeLimits, Receivers
 from shoal_p2p.intake.validation import ValidationContext
 from shoal_p2p.intake.verifier_scheduler import QUEUE_TIMEOUT_S
@@ -69,7 +70,7 @@ class SwarmNode:
         self.guard, self.ledger = peer.guard, peer.ledger
         parts, settings = peer.parts, peer.settings
         self._traffic = TopicTraffic(manifest)
-        peer.events.add(self._traffic)
+        peer.events.add(self._traffic, BatchAccepted)
         for why in unused_task_files(manifest, settings.task_files):
             logger.warning("%s: that task file is not used", why)
         self.task_files, self.families = self._families_here()

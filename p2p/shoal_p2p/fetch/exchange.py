@@ -17,7 +17,13 @@ import trio
 from shoal_base.ranges import Ranged, Seconds
 from shoal_base.waits import REPLY_S
 from shoal_ipc.answers.node import Fetch
-from shoal_p2p.events import EventSink
+from shoal_p2p.events import (
+    BatchAccepted,
+    BatchStored,
+    BatchWithdrawn,
+    EventSink,
+    ShardsChanged,
+)
 from shoal_p2p.fetch.backfill import Backfill, BackfillSettings, BufferSpace
 from shoal_p2p.fetch.batch_index import BatchIndex
 from shoal_p2p.fetch.batches import BatchFetch
@@ -142,7 +148,9 @@ class RolloutExchange:
             space=space,
             settings=settings.backfill,
         )
-        events.add(book.gaps, book.shelf, self._backfill)
+        events.add(book.gaps, BatchAccepted, ShardsChanged)
+        events.add(book.shelf, BatchStored, BatchWithdrawn)
+        events.add(self._backfill, ShardsChanged)
         self._counters = events.counters
 
     def serve(self) -> None:
