@@ -70,7 +70,15 @@ def changes() -> dict[str, Change]:
 
 
 CHANGES = changes()
-SLOWER = ("A command", "A debug view", "A defence", "A generator", "A loss", "A task family")
+SLOWER = (
+    "A command",
+    "A debug view",
+    "A defence",
+    "A generator",
+    "A loss",
+    "A setting",
+    "A task family",
+)
 """Their tests import the node or a model, or TRL."""
 RUN_S = 100
 PARTS = [

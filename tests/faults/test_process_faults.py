@@ -61,6 +61,7 @@ def test_a_stopped_trainer_costs_its_node_nothing(stage: ProcessManager) -> None
     assert two.alive
 
 
+@pytest.mark.slow
 def test_file_descriptors_that_run_out_come_back(stage: ProcessManager) -> None:
     """Connections beyond the limit are refused; afterwards the node accepts new ones."""
     if shutil.which("prlimit") is None:

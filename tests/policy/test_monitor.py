@@ -67,6 +67,7 @@ def test_the_embedded_model_raises_no_alarm(tmp_path: Path) -> None:
     assert status["state"] == "ok"
 
 
+@pytest.mark.slow
 def test_tasks_that_are_too_hard_raise_an_alarm_with_an_answer(tmp_path: Path) -> None:
     alarms, status = play(tmp_path, "paper", 31)
     (line,) = alarms

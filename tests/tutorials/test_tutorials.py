@@ -115,6 +115,7 @@ def test_one_of_the_readers_own_stays_the_same() -> None:
     assert find(step, ["12D3KooWb is 12D3KooWc"], Own()) is not None
 
 
+@pytest.mark.slow
 def test_last_words_after_an_interrupt_are_not_the_next_commands(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, dict(os.environ))
     try:

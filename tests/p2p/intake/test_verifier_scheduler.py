@@ -247,6 +247,7 @@ async def test_names_of_one_network_share_its_turns_and_what_it_signs_has_its_ow
     assert had["passed on"] == pytest.approx(had["many"] / 2, rel=0.1)
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(
     seed=st.integers(0, 1 << 16),

@@ -188,6 +188,7 @@ KINDS_OF_DAMAGE = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(where=st.integers(0, 6000), damage=KINDS_OF_DAMAGE)
 def test_a_damaged_file_is_one_line_or_a_model_that_is_in_the_file(
