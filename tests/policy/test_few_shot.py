@@ -265,6 +265,7 @@ def trainer(data_dir: Path, model: str, rounds: int, *, tries: bool = True) -> T
     return case.trainer(data_dir, model, tasks=tasks, rounds=rounds, max_new_tokens=2)
 
 
+@pytest.mark.slow
 def test_a_run_with_examples_resumes_exactly(tmp_path: Path) -> None:
     chat = tiny_models.tokenizer(template=TEMPLATE)
     model = tiny_models.save(tmp_path / "chat", tiny_models.model("qwen2", positions=2048), chat)

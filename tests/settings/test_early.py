@@ -146,6 +146,7 @@ def test_a_servers_address_has_a_host(url: str) -> None:
     assert "must begin with http://" in case.error_of("node", ["--base-url", url])
 
 
+@pytest.mark.slow
 def test_a_refused_node_has_made_no_name_for_itself() -> None:
     """It has contacted no peer; its only output is one line."""
     done = subprocess.run(

@@ -80,6 +80,7 @@ def test_a_peer_is_listed_until_it_is_stopped(
     assert capsys.readouterr().err == f"shoal stop: nothing is running in {folder}\n"
 
 
+@pytest.mark.slow
 def test_a_suspended_peer_is_shown_as_such_and_stopped_all_the_same(
     bootstrap: ShoalProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

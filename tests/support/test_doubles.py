@@ -78,6 +78,7 @@ async def test_requests_fail_as_they_do_on_a_network(
     assert [one.payload for one in fake_host.requests] == [b"?"] * connected
 
 
+@pytest.mark.slow
 def test_an_hour_of_a_whole_node_passes_at_once(tmp_path: Path) -> None:
     from shoal_p2p.node import Node
     from tests.support.peers import quiet_settings

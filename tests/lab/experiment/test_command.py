@@ -115,6 +115,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [without_clocks(json.loads(line)) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_it_runs_and_goes_on_where_it_was_cut(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

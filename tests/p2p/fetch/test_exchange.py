@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from shoal_base.waits import REPLY_S
@@ -82,6 +83,7 @@ async def test_a_neighbour_fills_a_gap_when_the_publisher_has_left(tmp_path: Pat
         assert gaps_of(counts) == {"open": 0, "seen": 1, "filled": 1, "abandoned": 0}
 
 
+@pytest.mark.slow
 async def test_a_gap_that_no_peer_can_fill_is_abandoned(tmp_path: Path) -> None:
     async with open_exchange(tmp_path, 2, settings=NO_BACKFILL) as (publisher, receiver):
         await receiver.meet(publisher)
@@ -200,6 +202,7 @@ async def test_a_restarted_node_numbers_its_messages_above_all_before(tmp_path: 
         write_state(path, NUMBERS, str(ahead).encode())
 
 
+@pytest.mark.slow
 async def test_who_was_away_gets_more_than_one_listing_holds(tmp_path: Path) -> None:
     """Also of a publisher of more batches than the ledger remembers the numbers of."""
     manifest = make.swarm()

@@ -85,6 +85,7 @@ LIES: dict[str, tuple[Callable[[Any, int], Answer | bytes], Reason]] = {
 """A false answer to a request for part of a batch of that many bytes, and its reason."""
 
 
+@pytest.mark.slow
 async def test_a_lying_provider_is_blamed_and_another_one_used(tmp_path: Path) -> None:
     async with opened(tmp_path) as (victim, honest, _):
         await victim.host.dial(honest.address)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, cast
 
+import pytest
 import trio
 import trio.testing
 
@@ -131,6 +132,7 @@ async def run(names: int, by: Sequence[PeerId] = ()) -> Bench:
     return bench
 
 
+@pytest.mark.slow
 async def test_honest_repair_keeps_its_pace_while_strangers_invent_gaps(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

@@ -342,6 +342,7 @@ any_networks = given(
 )
 
 
+@pytest.mark.slow
 @any_networks
 @example(num_names=[25, 25], num_asks=4, late_s=8)
 @example(num_names=[1, 1], num_asks=4, late_s=0)

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import trio
 from libp2p.pubsub.pb import rpc_pb2
 
@@ -54,6 +55,7 @@ def charged(nodes: list[TestNode]) -> set[tuple[PeerId, Cause]]:
     return {charge for node in nodes for charge in node.watch.charged}
 
 
+@pytest.mark.slow
 async def test_busy_valid_traffic_is_not_charged() -> None:
     async with swarm(4) as nodes:
         for number in range(80):

@@ -93,6 +93,7 @@ async def test_a_flood_of_valid_batches_over_quota_is_held_back_and_cut_off(
         assert victim.counts()["duplicate"] == copies, "before it repeats itself"
 
 
+@pytest.mark.slow
 async def test_a_flood_of_messages_of_unknown_topics_is_cut_off(victim: Victim) -> None:
     async with attack(victim) as attacker:
         message = attacker.message(b"x", topic="/shoal/1/other/rollouts/0")

@@ -375,6 +375,7 @@ def played(
     return [worker.had_s[lane] for lane in range(num_wasteful + num_modest)]
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(
     seed=st.integers(0, 1 << 16),

@@ -42,6 +42,7 @@ async def test_a_strange_family_that_can_be_made_is_taken() -> None:
     await try_families([FINE], real_worker)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", [ENDLESS, HUGE], ids=lambda one: one.name)
 async def test_a_family_without_end_is_refused_in_a_line_and_its_manifest_is_not_kept(
     family: FamilySpec, tmp_path: Path

@@ -159,6 +159,7 @@ print(int(own.split()[1]) * 1024, resource.getrusage(resource.RUSAGE_CHILDREN).r
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not available(), reason="network namespaces need root and iproute2")
 def test_a_router_that_sends_without_end_has_little_memory() -> None:
     """300 MB here; without a bound the node held all that came."""

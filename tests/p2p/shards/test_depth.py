@@ -171,6 +171,7 @@ class Swarm:
         return Counter(node.division.depth for node in self.nodes if node.obeys)
 
 
+@pytest.mark.slow
 def test_a_swarm_that_grows_divides_itself_and_each_node_hears_a_part() -> None:
     swarm = Swarm(1, 48, every_s=5.0, drawn_per_s=0.2)
     swarm.run(200)
@@ -183,6 +184,7 @@ def test_a_swarm_that_grows_divides_itself_and_each_node_hears_a_part() -> None:
     assert received_per_s < 0.6 * 48 / 5
 
 
+@pytest.mark.slow
 def test_one_that_doubles_every_minute_divides_itself_in_time() -> None:
     swarm = Swarm(1, 16, every_s=8.0, drawn_per_s=2 / 60)
     for _ in range(200):

@@ -87,6 +87,7 @@ async def test_stopping_finishes_the_commit_in_hand_and_refuses_the_rest(tmp_pat
         assert [own.sequence for own in await store.unsent()] == [1]
 
 
+@pytest.mark.slow
 async def test_who_ends_with_the_store_is_cancelled_and_gets_no_error(tmp_path: Path) -> None:
     """Over 200 ends, each with several callers, at any moment of their calls."""
     rng = random.Random(3)

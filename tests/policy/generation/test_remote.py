@@ -249,6 +249,7 @@ def test_a_policy_learns_from_a_servers_answers(model: str) -> None:
         assert {request["model"] for request in server.requests} == {"theirs"}
 
 
+@pytest.mark.slow
 def test_a_node_that_only_generates_shares_and_goes_on_where_it_was() -> None:
     data_dir = Path("d").resolve()
     data_dir.mkdir()

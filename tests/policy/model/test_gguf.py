@@ -148,6 +148,7 @@ def test_a_file_that_is_none_is_one_line(tmp_path: Path, cache: Path) -> None:
     assert not folders(cache)
 
 
+@pytest.mark.slow
 def test_a_file_that_lacks_a_weight_is_refused_and_says_which(tmp_path: Path, cache: Path) -> None:
     path = tmp_path / "lacking.gguf"
     for number, name in enumerate(write_gguf(path)):

@@ -179,6 +179,7 @@ def curve_of(events: list[dict[str, Any]], folder: Path) -> str:
     return curve_svg(reader.curves()["points"])
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(st.lists(EVENTS, max_size=300))
 def test_the_curve_is_a_picture_within_its_frame(

@@ -147,6 +147,7 @@ async def test_unauthorized_connections_make_room(
             await stream.aclose()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 20))]
 )

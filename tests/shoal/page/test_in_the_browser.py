@@ -201,6 +201,7 @@ def test_a_peer_is_shown_within_three_seconds_of_its_joining(stage: Stage, page:
     assert min(delays_s) <= 3.0, delays_s
 
 
+@pytest.mark.slow
 def test_it_outlives_the_node_and_says_when_it_is_gone_itself(stage: Stage, page: Any) -> None:
     """The last test: it ends the node of the other tests."""
     peer_id, began = stage.node.node.member.peer_id, time.time()

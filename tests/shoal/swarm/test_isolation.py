@@ -49,6 +49,7 @@ def other_side(live: Any) -> set[Any]:
     return set(live.member.host.connected_peers())
 
 
+@pytest.mark.slow
 @needs_multicast
 @pytest.mark.parametrize("mdns", [False, True], ids=["isolated", "open"])
 async def test_a_swarm_next_to_another_node(

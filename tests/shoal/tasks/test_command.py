@@ -119,6 +119,7 @@ def test_a_family_is_shown_with_the_prompt_of_the_trainer(
     assert (TAGGED_INSTRUCTION in text) == tagged
 
 
+@pytest.mark.slow
 def test_a_family_that_copying_solves_is_reported_with_the_copy(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

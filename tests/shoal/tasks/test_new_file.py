@@ -133,6 +133,7 @@ def test_a_model_answers_and_every_answer_has_its_reward(
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_what_is_not_used_is_named_and_may_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
     write("data.jsonl", [{"question": f"{n}?", "hint": f"h{n}", "answer": n} for n in range(20)])
     assert main(["tasks", "new", "data.jsonl"]) == 0
@@ -165,7 +166,7 @@ def test_a_terminal_is_prompted(
     assert keys["share"] is True
 
 
-@pytest.mark.parametrize("typed", ["", "yess"])
+@pytest.mark.parametrize("typed", [pytest.param("", marks=pytest.mark.slow), "yess"])
 def test_nothing_is_shared_without_a_yes(monkeypatch: pytest.MonkeyPatch, typed: str) -> None:
     write("data.jsonl", [{"question": f"{n}?", "answer": n} for n in range(20)])
     assert main(["tasks", "new", "data.jsonl", "--out", "script.toml"]) == 0

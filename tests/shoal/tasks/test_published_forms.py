@@ -10,7 +10,7 @@ import pytest
 from shoal.__main__ import main
 from tests.tasks.published_forms import FORMS
 
-QUICK = ("gsm8k", "MMLU", "SQuAD", "TRL with a system turn", "HumanEval", "units", "unknown")
+QUICK = ("gsm8k", "MMLU", "HumanEval", "unknown")
 """One of each kind; the others are of the slow suite."""
 
 

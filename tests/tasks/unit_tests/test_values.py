@@ -69,6 +69,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(VALUES)
 def test_a_copy_is_equal_and_of_the_same_type(value: Any) -> None:
     (found,) = copied(value)

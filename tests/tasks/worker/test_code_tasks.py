@@ -66,6 +66,7 @@ def test_every_published_solution_earns_one_and_a_cut_one_half(tmp_path: Path) -
     assert rewards == [1.0, 0.5, 0.0, 0.0] * len(rows)
 
 
+@pytest.mark.slow
 def test_the_reason_is_an_error_and_other_families_have_their_own_worker(tmp_path: Path) -> None:
     spec = family(tmp_path, [added("add"), added("plus")], test_seconds=1)
     task, other = coordinates(spec, FIRST), coordinates(EASY[0], FIRST)

@@ -265,6 +265,7 @@ def quick(spec: FamilySpec, *requests: ScoreRequest) -> list[ScoreResult]:
         return worker.score(requests)
 
 
+@pytest.mark.slow
 def test_what_fails_later_costs_the_completion_alone(tmp_path: Path) -> None:
     source = (
         f"import os, time\nKEPT = []\n{HEAD}    def step(self, m):\n"
@@ -285,6 +286,7 @@ def test_what_fails_later_costs_the_completion_alone(tmp_path: Path) -> None:
     assert found[2].timed_out and found[4].crashed
 
 
+@pytest.mark.slow
 def test_memory_of_earlier_games_costs_no_reward(tmp_path: Path) -> None:
     source = (
         f"KEPT = []\n{HEAD}    def step(self, m):\n        KEPT.append('x' * (1 << 23))\n"

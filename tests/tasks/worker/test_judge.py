@@ -387,6 +387,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Slow, Famil
         yield worker, spec
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(
     sizes=st.lists(st.integers(1, 12), min_size=1, max_size=12),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import sys
 from shoal_tasks.worker import serving
@@ -19,6 +21,7 @@ assert matplotlib.colors.to_rgb("red") == (1, 0, 0)
 """
 
 
+@pytest.mark.slow
 def test_the_library_that_draws_is_left_out_and_is_there_for_who_imports_it() -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False

@@ -25,6 +25,7 @@ def test_slow_and_late_nodes_play_fewer_rounds_and_hear_the_others(shared: Worke
     assert sum(line["external_sampled"] for line in lines if line["node"] == 2) > 0
 
 
+@pytest.mark.slow
 def test_a_specialist_asks_of_its_own_families_only(shared: Workers) -> None:
     requests: list[str] = []
 
